@@ -1,0 +1,118 @@
+// Package layers holds the product's import directions by a test.
+package layers
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// allowed says which packages of the module each package may import, beside
+// the ones that these import. ARCHITECTURE.md has the same table.
+var allowed = map[string][]string{
+	"keygroups":               {},
+	"snapshot":                {"keygroups"},
+	"snapshot/bolt":           {"snapshot"},
+	"snapshot/storetest":      {"snapshot"},
+	"rescale":                 {"keygroups", "snapshot"},
+	"statebackend":            {"keygroups", "snapshot"},
+	"statebackend/redis/resp": {},
+	"statebackend/redis":      {"keygroups", "snapshot", "statebackend", "statebackend/redis/resp"},
+	"statebackend/memory":     {"keygroups", "snapshot", "statebackend"},
+	"statebackend/backendtest": {
+		"keygroups", "snapshot", "statebackend"},
+	"coordinator/fault":    {},
+	"coordinator/schedule": {},
+	"coordinator/config":   {"coordinator/fault", "coordinator/schedule", "keygroups", "rescale", "snapshot", "statebackend"},
+	"coordinator/cut":      {"coordinator/fault", "coordinator/config", "keygroups", "snapshot", "statebackend"},
+	"coordinator/restore":  {"coordinator/fault", "coordinator/config", "keygroups", "snapshot", "statebackend"},
+	"coordinator/rescaler": {"coordinator/fault", "coordinator/config", "coordinator/cut", "coordinator/restore", "keygroups", "rescale", "snapshot", "statebackend"},
+	"coordinator": {"coordinator/fault", "coordinator/schedule", "coordinator/config", "coordinator/cut",
+		"coordinator/restore", "coordinator/rescaler", "keygroups", "rescale", "snapshot", "statebackend"},
+	"coordinator/metrics": {"coordinator", "coordinator/config", "coordinator/fault", "snapshot"},
+	"coordinator/api": {"coordinator", "coordinator/config", "coordinator/fault", "coordinator/restore",
+		"coordinator/rescaler", "keygroups", "rescale", "snapshot"},
+	"examples/flights": {"keygroups", "snapshot", "statebackend"},
+	"cmd/coordinator":  {"*"},
+	"internal/layers":  {},
+	// Test helpers may use what they help to test.
+	"internal/redistest": {},
+}
+
+// owners are the third-party libraries that one package each may import.
+var owners = map[string][]string{
+	"github.com/redis/go-redis/v9":       {"statebackend/redis", "internal/redistest"},
+	"go.etcd.io/bbolt":                   {"snapshot/bolt"},
+	"github.com/robfig/cron/v3":          {"coordinator/schedule"},
+	"github.com/urfave/cli/v2":           {"cmd/coordinator"},
+	"github.com/danielgtaylor/huma/v2":   {"coordinator/api"},
+	"github.com/goccy/go-yaml":           {"coordinator/config"},
+	"github.com/klauspost/compress/zstd": {"snapshot"},
+}
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+}
+
+func listPackages(t *testing.T) []pkg {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "keyframe/...").Output()
+	require.NoError(t, err)
+	var all []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		require.NoError(t, err)
+		all = append(all, p)
+	}
+}
+
+func TestImportsGoInOneDirection(t *testing.T) {
+	all := listPackages(t)
+	require.Greater(t, len(all), 10)
+	for _, p := range all {
+		name := strings.TrimPrefix(p.ImportPath, "keyframe/")
+		may, known := allowed[name]
+		if !known {
+			t.Errorf("package %s is not in the table: add it here and in ARCHITECTURE.md", name)
+			continue
+		}
+		for _, imp := range p.Imports {
+			in, ours := strings.CutPrefix(imp, "keyframe/")
+			if ours && !contains(may, in) {
+				t.Errorf("%s imports %s, which the table does not allow", name, in)
+			}
+		}
+	}
+}
+
+func TestEachLibraryHasOneOwner(t *testing.T) {
+	for _, p := range listPackages(t) {
+		name := strings.TrimPrefix(p.ImportPath, "keyframe/")
+		for _, imp := range p.Imports {
+			for lib, by := range owners {
+				if (imp == lib || strings.HasPrefix(imp, lib+"/")) && !contains(by, name) {
+					t.Errorf("%s imports %s, which belongs to %v", name, imp, by)
+				}
+			}
+		}
+	}
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s || x == "*" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,74 @@
+package snapshot
+
+import "time"
+
+// FailureReason is why an attempt failed, from a closed list.
+type FailureReason string
+
+// The closed list of reasons.
+const (
+	FailTimeout     FailureReason = "timeout"     // the job's checkpoint timeout ran out
+	FailAborted     FailureReason = "aborted"     // stopped on request or at shutdown
+	FailInterrupted FailureReason = "interrupted" // the coordinator died in the middle
+	FailConnection  FailureReason = "connection"  // the state store couldn't be reached, or was lost
+	FailPermission  FailureReason = "permission"  // the server denied a right that the cut needs
+	FailPause       FailureReason = "pause"       // the pause ended before the last read
+	FailKey         FailureReason = "key"         // a key could not be read whole
+	FailState       FailureReason = "state"       // the state is lost, absent, marked or not ours
+	FailStore       FailureReason = "store"       // the checkpoint store refused
+	FailInternal    FailureReason = "internal"    // a bug
+)
+
+// Failure is why an attempt failed, for people and for code.
+type Failure struct {
+	Reason  FailureReason `json:"reason"`
+	Message string        `json:"message"`
+}
+
+// Position is where one consumer group stands in one partition of a source,
+// read inside the cut.
+type Position struct {
+	Topic     string `json:"topic"`
+	Group     string `json:"group"`
+	Partition int    `json:"partition"`
+	Stream    string `json:"stream"`        // the stream's key
+	LastID    string `json:"lastDelivered"` // "" when the group doesn't exist there
+	Read      int64  `json:"entriesRead"`   // -1 when the server doesn't know
+	Pending   uint64 `json:"pending"`       // entries delivered and not acknowledged
+	Frontier  bool   `json:"frontier"`      // a commit frontier was carried too
+}
+
+// Checkpoint is one attempt at a checkpoint as the history, the API and the
+// command line show it (design §8). Sizes are in bytes, durations in ms.
+type Checkpoint struct {
+	Job            string     `json:"job"`
+	ID             ID         `json:"id"`
+	Kind           Kind       `json:"kind"`
+	Name           string     `json:"name,omitempty"`
+	Note           string     `json:"note,omitempty"`
+	Trigger        Trigger    `json:"trigger"`
+	State          State      `json:"state"`
+	Failure        *Failure   `json:"failure,omitempty"`
+	Grade          Grade      `json:"grade,omitempty"`
+	StartedAt      time.Time  `json:"startedAt"`
+	CompletedAt    *time.Time `json:"completedAt,omitempty"`
+	DurationMs     int64      `json:"durationMs"`
+	StallMs        float64    `json:"stallMs"`
+	Keys           uint64     `json:"keys"`        // indexed keys that exist
+	Elements       uint64     `json:"elements"`    // of these keys
+	Bytes          uint64     `json:"bytes"`       // logical: names, fields and values
+	StoredBytes    uint64     `json:"storedBytes"` // new in this one
+	FullBytes      uint64     `json:"fullBytes"`   // all that it needs
+	Parent         ID         `json:"parent,omitempty"`
+	Parallelism    int        `json:"parallelism"`
+	MaxParallelism int        `json:"maxParallelism"`
+	Epoch          uint64     `json:"epoch"`
+	Pinned         bool       `json:"pinned"`
+	Bad            string     `json:"bad,omitempty"` // why a verification found it unrestorable
+	Missing        uint64     `json:"missing"`       // indexed keys that do not exist
+	Sources        []Position `json:"sources"`
+}
+
+// Restorable reports whether the checkpoint may be restored: completed, and
+// not found bad.
+func (c Checkpoint) Restorable() bool { return c.State == StateCompleted && c.Bad == "" }

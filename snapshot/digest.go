@@ -1,0 +1,69 @@
+package snapshot
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Digester computes the digest of one key's elements: what is compared to
+// prove that a restored key equals the checkpoint. Each element is hashed by
+// itself (xxHash64 over the field's length and bytes, the score's bits, the
+// value's length and bytes); for ordered types the digest is a running
+// polynomial of these hashes, otherwise their sum, so that it doesn't depend
+// on the order in which a server lists a hash or a set. It guards against
+// mistakes and damage, not against an adversary.
+//
+// The zero Digester is ready after Reset.
+type Digester struct {
+	ordered bool
+	count   uint64
+	sum     uint64
+	left    uint64 // bytes of the current value that are still to come
+	h       xxhash.Digest
+}
+
+// orderMultiplier makes the sum depend on the order: an odd number, the
+// golden ratio's 64 bits.
+const orderMultiplier = 0x9e3779b97f4a7c15
+
+// Reset begins a key of type t.
+func (d *Digester) Reset(t KeyType) {
+	*d = Digester{ordered: t.Ordered()}
+}
+
+// Element takes the first part of an element.
+func (d *Digester) Element(e Element) {
+	var head [24]byte
+	binary.LittleEndian.PutUint64(head[0:], uint64(len(e.Field)))
+	binary.LittleEndian.PutUint64(head[8:], math.Float64bits(e.Score))
+	binary.LittleEndian.PutUint64(head[16:], e.Size)
+	d.h.Reset()
+	// xxhash.Digest.Write never returns an error.
+	_, _ = d.h.Write(head[:])
+	_, _ = d.h.Write(e.Field)
+	d.left = e.Size
+	d.Part(e.Value)
+}
+
+// Part takes the next bytes of the current element's value.
+func (d *Digester) Part(b []byte) {
+	_, _ = d.h.Write(b) // never fails
+	d.left -= min(d.left, uint64(len(b)))
+	if d.left > 0 {
+		return
+	}
+	d.count++
+	if d.ordered {
+		d.sum = d.sum*orderMultiplier + d.h.Sum64()
+	} else {
+		d.sum += d.h.Sum64()
+	}
+}
+
+// Count is the number of elements finished since Reset.
+func (d *Digester) Count() uint64 { return d.count }
+
+// Sum is the digest of the elements finished since Reset.
+func (d *Digester) Sum() uint64 { return d.sum }

@@ -1,0 +1,119 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Sentinels that code decides on; they come wrapped with the thing's name.
+var (
+	ErrNoCheckpoint = errors.New("no such checkpoint")
+	ErrNoChunk      = errors.New("no such chunk")
+	ErrCorrupt      = errors.New("corrupt")           // bytes that are not what was written
+	ErrNewerFormat  = errors.New("newer format")      // written by a newer version
+	ErrClosed       = errors.New("store is closed")   // a call after Close
+	ErrInUse        = errors.New("checkpoint in use") // deletion refused
+)
+
+// Attempt is what is known of a checkpoint when it begins.
+type Attempt struct {
+	Job       string
+	Kind      Kind
+	Name      string
+	Note      string
+	Trigger   Trigger
+	StartedAt time.Time
+	Parent    ID
+	// After is an id that the new one must be greater than: what the job's
+	// record in the state store remembers (adopt before you count, I10).
+	After ID
+}
+
+// Writer makes one checkpoint. Not safe for concurrent use.
+type Writer interface {
+	ChunkWriter
+	// ID is the id that Begin gave the attempt.
+	ID() ID
+	// StoredBytes is how many bytes of chunks were new so far.
+	StoredBytes() uint64
+	// Commit makes the checkpoint durable and listed: the one commit point.
+	// The manifest's checkpoint must be completed and carry the writer's id.
+	// After an error nothing is listed, and Fail or Abort is still due.
+	Commit(ctx context.Context, m *Manifest) error
+	// Fail records the attempt as failed in the history and drops its chunks.
+	Fail(ctx context.Context, f Failure) error
+	// Abort is Fail with FailAborted unless Commit or Fail came first, when
+	// it does nothing: `defer w.Abort()` is always right.
+	Abort()
+}
+
+// Change is an edit of a listed checkpoint that leaves its content alone. Nil
+// fields stay.
+type Change struct {
+	Pinned *bool
+	Bad    *string // "" takes the mark back
+}
+
+// Store keeps the checkpoints of all jobs. Safe for concurrent use.
+type Store interface {
+	ChunkSource
+	// Begin allocates the next id of the job and records the attempt as in
+	// progress, durably.
+	Begin(ctx context.Context, a Attempt) (Writer, error)
+	// List gives the whole history of a job, oldest first, failed attempts
+	// and those in progress too. A record that can't be read is an error,
+	// never left out. An unknown job has an empty history.
+	List(ctx context.Context, job string) ([]Checkpoint, error)
+	// Manifest gives the manifest of a completed checkpoint (ErrNoCheckpoint
+	// otherwise).
+	Manifest(ctx context.Context, job string, id ID) (*Manifest, error)
+	// Edit changes a checkpoint's marks and gives it as it is then.
+	Edit(ctx context.Context, job string, id ID, c Change) (Checkpoint, error)
+	// Delete removes a checkpoint or a failed attempt from the history; the
+	// chunks that no other checkpoint needs go with it. ErrInUse while the
+	// attempt is in progress or a Hold is open.
+	Delete(ctx context.Context, job string, id ID) error
+	// Hold keeps a checkpoint from being deleted until release is called
+	// (which may be called twice).
+	Hold(ctx context.Context, job string, id ID) (release func(), err error)
+	// Jobs lists the names that have a history.
+	Jobs(ctx context.Context) ([]string, error)
+	// Stats counts what the store holds.
+	Stats(ctx context.Context) (StoreStats, error)
+	// Check walks everything and gives every problem it finds; an error only
+	// when it could not walk.
+	Check(ctx context.Context) ([]Problem, error)
+}
+
+// StoreStats counts what a store holds, in bytes.
+type StoreStats struct {
+	Path        string `json:"path"`
+	FileBytes   int64  `json:"fileBytes"`
+	LiveBytes   int64  `json:"liveBytes"` // of chunks and manifests that are kept
+	FreeBytes   int64  `json:"freeBytes"` // of pages that the next writes reuse
+	Jobs        int    `json:"jobs"`
+	Checkpoints int    `json:"checkpoints"` // completed
+	Attempts    int    `json:"attempts"`    // all
+	Chunks      int    `json:"chunks"`
+}
+
+// Problem is one thing that a check found wrong.
+type Problem struct {
+	Job        string `json:"job,omitempty"`
+	Checkpoint ID     `json:"checkpoint,omitempty"`
+	What       string `json:"what"`   // the thing: a chunk id, a key, a field of the manifest
+	Detail     string `json:"detail"` // what is wrong with it
+}
+
+// String is one line.
+func (p Problem) String() string {
+	s := p.What + ": " + p.Detail
+	if p.Checkpoint != 0 {
+		s = "checkpoint " + p.Checkpoint.String() + ": " + s
+	}
+	if p.Job != "" {
+		s = "job " + p.Job + ": " + s
+	}
+	return s
+}

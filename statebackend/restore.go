@@ -1,0 +1,120 @@
+package statebackend
+
+import (
+	"context"
+	"time"
+
+	"keyframe/snapshot"
+)
+
+// RestoreScope is how much of a job a restore replaces.
+type RestoreScope string
+
+// The scopes. A rescale replaces the operator state, the registered operator
+// states and the assignment, and leaves keyed state as it is.
+const (
+	ScopeAll      RestoreScope = "all"
+	ScopeOperator RestoreScope = "operator"
+)
+
+// RestoreRequest says what the flip must do besides the keys that are staged.
+type RestoreRequest struct {
+	ID         string // unique; lower-case letters and digits
+	Job        Job
+	Scope      RestoreScope
+	Checkpoint snapshot.ID
+	StartedAt  time.Time
+	// Epoch is what the live record must hold at the flip (0 also matches a
+	// record that isn't there); NewEpoch is what it holds afterwards, in the
+	// record and in the assignment. ErrFenced otherwise.
+	Epoch    uint64
+	NewEpoch uint64
+	// Incarnation and Attempt are written into the record at the flip.
+	Incarnation string
+	Attempt     snapshot.ID
+	// Assignment is published at the flip (with NewEpoch); nil removes it.
+	Assignment *Assignment
+	// Operators replaces the job's registered operator states when Scope is
+	// ScopeOperator; with ScopeAll the staged meta key does.
+	Operators []snapshot.OperatorState
+	// AsOf decides which keys have expired: those with an expiry at or
+	// before it are not staged. By the server's clock.
+	AsOf time.Time
+	// Positions are set at the flip: the group's last delivered id, and the
+	// pending entries as the staged source keys have them.
+	Positions []snapshot.Position
+	// Unchanged (ScopeOperator) are the operator keys as they were read:
+	// when a live one differs at the flip, nothing is done and ErrChanged
+	// names it. They are the keys that the flip removes.
+	Unchanged []KeySummary
+	// Schemas (ScopeOperator) are the registry entries of the new operator
+	// keys, by key.
+	Schemas map[string]string
+}
+
+// KeySummary is what a key holds, without its elements.
+type KeySummary struct {
+	Name   []byte
+	Type   snapshot.KeyType
+	Count  uint64
+	Digest uint64 // as snapshot.Digester computes it
+}
+
+// FlipResult is what a flip did.
+type FlipResult struct {
+	Keys    uint64 // keys put in place
+	Expired uint64 // keys dropped because their expiry had passed
+	Removed uint64 // keys that the checkpoint doesn't have
+	Epoch   uint64
+}
+
+// Staging is one restore under way. Not safe for concurrent use. Stage all
+// keys, prove them, flip.
+type Staging interface {
+	// Sink stages keys beside the live ones; live keys aren't touched. With
+	// ScopeAll it takes all sections of a checkpoint in the order in which
+	// Walk gives them, with ScopeOperator the new operator keys.
+	snapshot.Sink
+	// Expired is how many keys were dropped at staging, as of AsOf.
+	Expired() uint64
+	// Prove gives a Sink for a second pass over the same stream, which
+	// compares type, count and digest of each staged key with what EndKey
+	// brings (it needs no elements) and fails with ErrMismatch.
+	Prove(ctx context.Context) (snapshot.Sink, error)
+	// Flip puts everything in place in one atomic step: the staged keys, the
+	// index, the registry, the operator states, the assignment, the
+	// positions and the record, whose mark goes and whose Flipped becomes
+	// the restore's id. Before its first write it has checked the epoch, the
+	// mark, each staged key, each right and Unchanged. When the answer is
+	// lost it returns ErrUnreachable, and Resolve tells what happened.
+	Flip(ctx context.Context) (FlipResult, error)
+	// Abort removes what was staged and the mark; after Flip it does
+	// nothing. Safe to call twice.
+	Abort(ctx context.Context) error
+}
+
+// Restorer puts state back (I3).
+type Restorer interface {
+	// Room checks that the server has memory for a second copy of that many
+	// logical bytes in that many keys and elements: ErrNoRoom with the
+	// numbers otherwise.
+	Room(ctx context.Context, keys, elements, bytes uint64) error
+	// Stage writes the mark into the job's record (ErrMarked when another
+	// one is there, ErrFenced when the epoch differs) and begins.
+	Stage(ctx context.Context, req RestoreRequest) (Staging, error)
+	// Resolve ends a restore that a crash left behind: it tells whether the
+	// flip happened, removes what was staged and, when the mark is this
+	// restore's, the mark. Idempotent.
+	Resolve(ctx context.Context, job Job, restore string) (flipped bool, err error)
+}
+
+// Backend is everything that the coordinator needs of a state store.
+type Backend interface {
+	Store
+	Cutter
+	Records
+	Restorer
+	// Server is the address for a checkpoint's identity: never with a user
+	// or a password.
+	Server() string
+}
