@@ -40,6 +40,7 @@ var allowed = map[string][]string{
 	"examples/flights": {"keygroups", "snapshot", "statebackend"},
 	"cmd/coordinator":  {"*"},
 	"internal/layers":  {},
+	"internal/deps":    {},
 	// Test helpers may use what they help to test.
 	"internal/redistest": {},
 }
@@ -78,7 +79,7 @@ func listPackages(t *testing.T) []pkg {
 
 func TestImportsGoInOneDirection(t *testing.T) {
 	all := listPackages(t)
-	require.Greater(t, len(all), 10)
+	require.NotEmpty(t, all)
 	for _, p := range all {
 		name := strings.TrimPrefix(p.ImportPath, "keyframe/")
 		may, known := allowed[name]

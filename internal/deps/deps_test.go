@@ -1,0 +1,28 @@
+package deps
+
+import (
+	_ "github.com/Shopify/toxiproxy/v2"
+	_ "github.com/Shopify/toxiproxy/v2/client"
+	_ "github.com/danielgtaylor/huma/v2"
+	_ "github.com/danielgtaylor/huma/v2/adapters/humago"
+	_ "github.com/danielgtaylor/huma/v2/humatest"
+	_ "github.com/goccy/go-yaml"
+	_ "github.com/goccy/go-yaml/parser"
+	_ "github.com/hashicorp/go-hclog"
+	_ "github.com/jedib0t/go-pretty/v6/table"
+	_ "github.com/klauspost/compress/zstd"
+	_ "github.com/prometheus/client_golang/prometheus/promhttp"
+	_ "github.com/prometheus/client_golang/prometheus/testutil"
+	_ "github.com/redis/go-redis/v9"
+	_ "github.com/robfig/cron/v3"
+	_ "github.com/rogpeppe/go-internal/testscript"
+	_ "github.com/stretchr/testify/require"
+	_ "github.com/urfave/cli/v2"
+	_ "github.com/vbauerster/mpb/v8"
+	_ "github.com/vbauerster/mpb/v8/decor"
+	_ "go.etcd.io/bbolt"
+	_ "go.uber.org/goleak"
+	_ "golang.org/x/sync/errgroup"
+	_ "golang.org/x/term"
+	_ "pgregory.net/rapid"
+)
