@@ -117,3 +117,17 @@ func (p Problem) String() string {
 	}
 	return s
 }
+
+// Journal keeps small records of the coordinator (jobs that were applied, the
+// plan of a restore under way) beside the checkpoints. Safe for concurrent
+// use; what a call changed is durable when it returns.
+type Journal interface {
+	Put(ctx context.Context, bucket, key string, value []byte) error
+	// Get gives the caller's own copy; ok is false when there is none.
+	Get(ctx context.Context, bucket, key string) (value []byte, ok bool, err error)
+	// Delete of what isn't there is no error.
+	Delete(ctx context.Context, bucket, key string) error
+	// Each calls fn for every record of a bucket in the order of keys, over
+	// a copy: fn may call the journal.
+	Each(ctx context.Context, bucket string, fn func(key string, value []byte) error) error
+}
