@@ -42,7 +42,10 @@ type Assignment struct {
 
 // Glimpse is a cheap look at a job.
 type Glimpse struct {
-	Server   snapshot.ServerInfo
+	Server snapshot.ServerInfo
+	// At is the moment of the look by the server's clock: what expiry times
+	// are compared with. Zero when the store doesn't tell it.
+	At       time.Time
 	Record   Record
 	Assigned *Assignment
 	Indexed  uint64 // names in the index
