@@ -1,0 +1,158 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"keyframe/coordinator/fault"
+)
+
+// unixHost is the host name that requests over a unix socket carry.
+const unixHost = "keyframe.sock"
+
+// pollWait is the long poll of one request for an operation.
+const pollWait = 2 * time.Second
+
+// Client calls the API of one coordinator. Safe for concurrent use. Its errors
+// are *fault.Error: the server's own, or NoDaemon when nothing answers.
+type Client struct {
+	base  *url.URL
+	addr  string // for messages
+	token string
+	http  *http.Client
+}
+
+// NewClient makes a client for http://host:port, https://host:port or
+// unix:/path. token may be empty.
+func NewClient(addr, token string) (*Client, error) {
+	c := &Client{addr: addr, token: token}
+	transport := &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		c.base = &url.URL{Scheme: "http", Host: unixHost}
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", strings.TrimPrefix(path, "//"))
+		}
+	} else {
+		if !strings.Contains(addr, "://") {
+			addr = "http://" + addr
+		}
+		u, err := url.Parse(addr)
+		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+			return nil, fault.New(fault.Usage, "give http://host:port, https://host:port or unix:/path", "coordinator address %q", c.addr)
+		}
+		c.base = u
+	}
+	c.http = &http.Client{Transport: transport}
+	return c, nil
+}
+
+// Segment escapes a name for a path.
+func Segment(name string) string {
+	if name == "." || name == ".." {
+		return strings.ReplaceAll(name, ".", "%2E")
+	}
+	return url.PathEscape(name)
+}
+
+// Call makes one request and decodes the answer into out (nil for none).
+func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
+	resp, err := c.send(ctx, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read to its end
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fault.Wrap(err, fault.NoDaemon, "look at the coordinator's log", "the coordinator at %s broke off its answer", c.addr)
+	}
+	if resp.StatusCode >= 300 {
+		return c.refused(resp.StatusCode, data)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fault.Wrap(err, fault.NoDaemon, "is something else listening there?", "what answers at %s is no coordinator", c.addr)
+	}
+	return nil
+}
+
+func (c *Client) send(ctx context.Context, method, path string, in any) (*http.Response, error) {
+	var body io.Reader
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("encode request: %w", err)
+		}
+		body = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base.String()+"/v1"+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("request: %w", err)
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		var ue *url.Error
+		if errors.As(err, &ue) {
+			err = ue.Err
+		}
+		return nil, fault.Wrap(err, fault.NoDaemon, "start it with `coordinator run`, or give its address with --addr or COORDINATOR_ADDR", "no coordinator answers at %s", c.addr)
+	}
+	return resp, nil
+}
+
+// refused turns an error answer into its fault.
+func (c *Client) refused(status int, data []byte) error {
+	var p Problem
+	if err := json.Unmarshal(data, &p); err == nil && p.Fault.Code != "" {
+		return &p.Fault
+	}
+	text := strings.TrimSpace(string(data))
+	if len(text) > 200 {
+		text = text[:200] + "…"
+	}
+	return fault.New(fault.NoDaemon, "is something else listening there?", "what answers at %s is no coordinator: status %d, %q", c.addr, status, text)
+}
+
+// Follow waits for an operation to end and tells each status that it sees to
+// watch (may be nil). The final status of a failed operation comes with its
+// error.
+func (c *Client) Follow(ctx context.Context, op Operation, watch func(Operation)) (Operation, error) {
+	for {
+		if watch != nil {
+			watch(op)
+		}
+		if op.Final() {
+			if op.Error != nil {
+				return op, op.Error
+			}
+			return op, nil
+		}
+		wait := pollWait
+		if watch != nil {
+			wait = 150 * time.Millisecond // so that progress is seen to move
+		}
+		if err := c.Call(ctx, http.MethodGet, "/operations/"+Segment(op.ID)+"?wait="+wait.String(), nil, &op); err != nil {
+			return op, err
+		}
+	}
+}

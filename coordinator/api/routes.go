@@ -1,0 +1,256 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"keyframe/coordinator"
+	"keyframe/coordinator/config"
+	"keyframe/coordinator/fault"
+	"keyframe/coordinator/rescaler"
+	"keyframe/coordinator/restore"
+	"keyframe/snapshot"
+)
+
+// body wraps an answer for the library.
+type body[T any] struct{ Body T }
+
+type jobInput struct {
+	Job string `path:"job" doc:"name of the job"`
+}
+
+type checkpointInput struct {
+	jobInput
+	Checkpoint string `path:"checkpoint" doc:"id, savepoint name, or latest for the newest restorable one"`
+}
+
+// which is the checkpoint as the coordinator takes it.
+func (i checkpointInput) which() string {
+	if i.Checkpoint == "latest" {
+		return ""
+	}
+	return i.Checkpoint
+}
+
+type withBody[T any] struct {
+	jobInput
+	Body T
+}
+
+type none struct{}
+
+type routes struct {
+	api huma.API
+	Options
+}
+
+func register(api huma.API, o Options) {
+	r := routes{api: api, Options: o}
+	r.general()
+	r.jobs()
+	r.checkpoints()
+	r.changes()
+	r.store()
+}
+
+// add registers one route: what it answers is JSON, what it returns as an
+// error becomes a Problem.
+func add[I, O any](r routes, method, path, id, summary string, status int, f func(context.Context, *I) (O, error)) {
+	op := huma.Operation{OperationID: id, Method: method, Path: "/v1" + path, Summary: summary, DefaultStatus: status, MaxBodyBytes: maxBody,
+		Errors: []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusInternalServerError}}
+	huma.Register(r.api, op, func(ctx context.Context, in *I) (*body[O], error) {
+		out, err := f(ctx, in)
+		if err != nil {
+			return nil, problem(err)
+		}
+		return &body[O]{Body: out}, nil
+	})
+}
+
+// started answers with an operation to follow.
+func started(op *coordinator.Operation, err error) (Operation, error) {
+	if err != nil {
+		return Operation{}, err
+	}
+	return op.Status(), nil
+}
+
+func (r routes) general() {
+	add(r, http.MethodGet, "/version", "version", "What runs here", 200, func(context.Context, *none) (Version, error) {
+		return versionOf(r.Version), nil
+	})
+	type listInput struct {
+		Job string `query:"job"`
+	}
+	add(r, http.MethodGet, "/operations", "list-operations", "Operations, newest first", 200, func(_ context.Context, in *listInput) (List[Operation], error) {
+		return List[Operation]{Items: nonNil(r.Coordinator.Operations(in.Job))}, nil
+	})
+	type opInput struct {
+		ID   string `path:"id"`
+		Wait string `query:"wait" doc:"how long to wait for the end, such as 10s, at most 30s"`
+	}
+	add(r, http.MethodGet, "/operations/{id}", "show-operation", "One operation", 200, func(ctx context.Context, in *opInput) (Operation, error) {
+		op, err := r.Coordinator.Operation(in.ID)
+		if err != nil {
+			return Operation{}, err
+		}
+		wait := time.Duration(0)
+		if in.Wait != "" {
+			if wait, err = time.ParseDuration(in.Wait); err != nil {
+				return Operation{}, fault.New(fault.Usage, "give a duration such as 10s", "wait %q", in.Wait)
+			}
+		}
+		return waitFor(ctx, op, wait), nil
+	})
+	add(r, http.MethodDelete, "/operations/{id}", "abort-operation", "Ask an operation to stop", 200, func(ctx context.Context, in *opInput) (Operation, error) {
+		if err := r.Coordinator.Abort(in.ID); err != nil {
+			return Operation{}, err
+		}
+		return started(r.Coordinator.Operation(in.ID))
+	})
+	type eventsInput struct {
+		Job string `query:"job"`
+	}
+	add(r, http.MethodGet, "/events", "list-events", "What happened lately, newest first", 200, func(_ context.Context, in *eventsInput) (List[coordinator.Event], error) {
+		return List[coordinator.Event]{Items: nonNil(r.Events.Newest(in.Job))}, nil
+	})
+}
+
+func (r routes) jobs() {
+	c := r.Coordinator
+	add(r, http.MethodGet, "/jobs", "list-jobs", "All jobs", 200, func(context.Context, *none) (List[Job], error) {
+		return List[Job]{Items: nonNil(c.Jobs())}, nil
+	})
+	add(r, http.MethodGet, "/jobs/{job}", "show-job", "One job", 200, func(_ context.Context, in *jobInput) (Job, error) { return c.Job(in.Job) })
+	add(r, http.MethodPut, "/jobs/{job}", "apply-job", "Add or change a job", 200, func(ctx context.Context, in *withBody[config.Job]) (Job, error) {
+		if in.Body.Name != in.Job {
+			return Job{}, fault.New(fault.Usage, "use the same name in both", "the path names job %q, the body %q", in.Job, in.Body.Name)
+		}
+		return c.Apply(ctx, in.Body)
+	})
+	type deleteInput struct {
+		jobInput
+		Purge bool `query:"purge" doc:"delete its checkpoints and savepoints too"`
+	}
+	add(r, http.MethodDelete, "/jobs/{job}", "delete-job", "Forget a job", 200, func(ctx context.Context, in *deleteInput) (none, error) {
+		return none{}, c.DeleteJob(ctx, in.Job, in.Purge)
+	})
+	add(r, http.MethodPost, "/jobs/{job}/pause", "pause-job", "Stop the schedule and recovery by itself", 200, func(ctx context.Context, in *jobInput) (Job, error) {
+		return c.SetPaused(ctx, in.Job, true)
+	})
+	add(r, http.MethodPost, "/jobs/{job}/resume", "resume-job", "Resume the schedule", 200, func(ctx context.Context, in *jobInput) (Job, error) {
+		return c.SetPaused(ctx, in.Job, false)
+	})
+	type keysInput struct {
+		jobInput
+		Keys []string `query:"key,explode" doc:"plain text keys" maxItems:"1000"`
+	}
+	add(r, http.MethodGet, "/jobs/{job}/keygroups", "key-groups", "Where keys belong", 200, func(_ context.Context, in *keysInput) (List[KeyPlace], error) {
+		j, err := c.Job(in.Job)
+		if err != nil {
+			return List[KeyPlace]{}, err
+		}
+		places, err := Places(j.Config.Rule(), j.Parallelism, in.Keys)
+		return List[KeyPlace]{Items: places}, err
+	})
+}
+
+func (r routes) checkpoints() {
+	c := r.Coordinator
+	const at = "/jobs/{job}/checkpoints"
+	add(r, http.MethodGet, at, "list-checkpoints", "The whole history of a job, oldest first", 200, func(ctx context.Context, in *jobInput) (List[snapshot.Checkpoint], error) {
+		all, err := c.Checkpoints(ctx, in.Job)
+		return List[snapshot.Checkpoint]{Items: nonNil(all)}, err
+	})
+	add(r, http.MethodPost, at, "create-checkpoint", "Take a checkpoint now", 202, func(ctx context.Context, in *withBody[CreateCheckpoint]) (Operation, error) {
+		grade, err := snapshot.ParseGrade(string(in.Body.Grade))
+		if err != nil {
+			return Operation{}, fault.Wrap(err, fault.Usage, "", "create a checkpoint")
+		}
+		if in.Body.Grade == "" {
+			grade = ""
+		}
+		return started(c.Checkpoint(ctx, in.Job, coordinator.CheckpointRequest{Name: in.Body.Name, Note: in.Body.Note, Grade: grade}))
+	})
+	add(r, http.MethodGet, at+"/{checkpoint}", "show-checkpoint", "One checkpoint with what its manifest says", 200, func(ctx context.Context, in *checkpointInput) (Detail, error) {
+		cp, err := c.Resolve(ctx, in.Job, in.which())
+		if err != nil || cp.State != snapshot.StateCompleted {
+			return detail(cp, nil), err
+		}
+		m, err := c.Manifest(ctx, in.Job, cp.ID)
+		return detail(cp, m), err
+	})
+	add(r, http.MethodPost, at+"/{checkpoint}/verify", "verify-checkpoint", "Read a checkpoint whole and report every problem", 202, func(ctx context.Context, in *checkpointInput) (Operation, error) {
+		return started(c.Verify(ctx, in.Job, in.which()))
+	})
+	pin := func(pinned bool) func(context.Context, *checkpointInput) (snapshot.Checkpoint, error) {
+		return func(ctx context.Context, in *checkpointInput) (snapshot.Checkpoint, error) {
+			cp, err := c.Resolve(ctx, in.Job, in.which())
+			if err != nil {
+				return cp, err
+			}
+			return c.Pin(ctx, in.Job, cp.ID, pinned)
+		}
+	}
+	add(r, http.MethodPost, at+"/{checkpoint}/pin", "pin-checkpoint", "Keep from retention", 200, pin(true))
+	add(r, http.MethodPost, at+"/{checkpoint}/unpin", "unpin-checkpoint", "Give back to retention", 200, pin(false))
+	type deleteInput struct {
+		checkpointInput
+		Force bool `query:"force"`
+	}
+	add(r, http.MethodDelete, at+"/{checkpoint}", "delete-checkpoint", "Delete a checkpoint", 200, func(ctx context.Context, in *deleteInput) (none, error) {
+		cp, err := c.Resolve(ctx, in.Job, in.which())
+		if err != nil {
+			return none{}, err
+		}
+		return none{}, c.DeleteCheckpoint(ctx, in.Job, cp.ID, in.Force)
+	})
+}
+
+func restoreRequest(b Restore) coordinator.RestoreRequest {
+	return coordinator.RestoreRequest{Checkpoint: b.Checkpoint, As: b.As, AcceptSchema: b.AcceptSchema, NoUndo: b.NoUndo}
+}
+
+func rescaleRequest(b Rescale) coordinator.RescaleRequest {
+	return coordinator.RescaleRequest{Parallelism: b.Parallelism, Split: b.Split, AllowIdle: b.AllowIdle, Broadcast: b.Broadcast}
+}
+
+func (r routes) changes() {
+	c := r.Coordinator
+	add(r, http.MethodPost, "/jobs/{job}/restore/plan", "plan-restore", "What a restore would do", 200, func(ctx context.Context, in *withBody[Restore]) (restore.Plan, error) {
+		return c.PlanRestore(ctx, in.Job, restoreRequest(in.Body))
+	})
+	add(r, http.MethodPost, "/jobs/{job}/restore", "restore", "Put the state back to a checkpoint", 202, func(ctx context.Context, in *withBody[Restore]) (Operation, error) {
+		return started(c.Restore(ctx, in.Job, restoreRequest(in.Body)))
+	})
+	add(r, http.MethodPost, "/jobs/{job}/rescale/plan", "plan-rescale", "What a rescale would do", 200, func(ctx context.Context, in *withBody[Rescale]) (rescaler.Plan, error) {
+		return c.PlanRescale(ctx, in.Job, rescaleRequest(in.Body))
+	})
+	add(r, http.MethodPost, "/jobs/{job}/rescale", "rescale", "Change the parallelism", 202, func(ctx context.Context, in *withBody[Rescale]) (Operation, error) {
+		return started(c.Rescale(ctx, in.Job, rescaleRequest(in.Body)))
+	})
+	add(r, http.MethodPost, "/jobs/{job}/undo", "undo", "Undo the last restore or rescale", 202, func(ctx context.Context, in *jobInput) (Operation, error) {
+		return started(c.Undo(ctx, in.Job))
+	})
+}
+
+func (r routes) store() {
+	add(r, http.MethodGet, "/store", "store-stats", "What the checkpoint store holds", 200, func(ctx context.Context, _ *none) (snapshot.StoreStats, error) {
+		return r.Coordinator.StoreStats(ctx)
+	})
+	add(r, http.MethodPost, "/store/verify", "store-verify", "Walk the whole store and report every problem", 200, func(ctx context.Context, _ *none) (StoreCheck, error) {
+		problems, took, err := r.Coordinator.CheckStore(ctx)
+		return StoreCheck{OK: err == nil && len(problems) == 0, Problems: nonNil(problems), DurationMs: took.Milliseconds()}, err
+	})
+}
+
+// nonNil makes JSON show an empty list as [].
+func nonNil[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}

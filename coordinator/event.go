@@ -1,0 +1,96 @@
+package coordinator
+
+import (
+	"time"
+
+	"keyframe/coordinator/rescaler"
+	"keyframe/coordinator/restore"
+	"keyframe/snapshot"
+)
+
+// EventKind is what happened, from a closed list.
+type EventKind string
+
+// The closed list of events.
+const (
+	EventJobApplied          EventKind = "job_applied"
+	EventJobDeleted          EventKind = "job_deleted"
+	EventJobPaused           EventKind = "job_paused"
+	EventJobResumed          EventKind = "job_resumed"
+	EventJobPanicked         EventKind = "job_panicked"
+	EventAdopted             EventKind = "state_adopted"
+	EventCheckpointStarted   EventKind = "checkpoint_started"
+	EventCheckpointCompleted EventKind = "checkpoint_completed"
+	EventCheckpointFailed    EventKind = "checkpoint_failed"
+	EventCheckpointBad       EventKind = "checkpoint_bad"
+	EventCheckpointRemoved   EventKind = "checkpoint_removed"
+	EventRetentionFailed     EventKind = "retention_failed"
+	EventRecordFailed        EventKind = "record_failed"
+	EventTickSkipped         EventKind = "tick_skipped"
+	EventHealthChanged       EventKind = "health_changed"
+	EventStateLost           EventKind = "state_lost"
+	EventRecoveryAttempt     EventKind = "recovery_attempt"
+	EventRecoveryFailed      EventKind = "recovery_failed"
+	EventRecoveryFellBack    EventKind = "recovery_fell_back"
+	EventRecovered           EventKind = "recovered"
+	EventRestoreStarted      EventKind = "restore_started"
+	EventRestoreCompleted    EventKind = "restore_completed"
+	EventRestoreFailed       EventKind = "restore_failed"
+	EventRescaleStarted      EventKind = "rescale_started"
+	EventRescaleCompleted    EventKind = "rescale_completed"
+	EventRescaleFailed       EventKind = "rescale_failed"
+	EventResumed             EventKind = "restore_resumed"
+)
+
+// Event is one thing that happened to a job. Message is a sentence for
+// people; the other fields are set where the kind has them.
+type Event struct {
+	At         time.Time            `json:"at"`
+	Kind       EventKind            `json:"kind"`
+	Job        string               `json:"job"`
+	Message    string               `json:"message"`
+	ID         snapshot.ID          `json:"id,omitempty"` // of a checkpoint
+	Reason     string               `json:"reason,omitempty"`
+	Operation  string               `json:"operation,omitempty"`
+	Health     HealthState          `json:"health,omitempty"`
+	Attempt    int                  `json:"attempt,omitempty"` // of a recovery, from 1
+	Checkpoint *snapshot.Checkpoint `json:"checkpoint,omitempty"`
+	Restore    *restore.Result      `json:"restore,omitempty"`
+	Rescale    *rescaler.Result     `json:"rescale,omitempty"`
+}
+
+// Failed reports whether the event is bad news.
+func (k EventKind) Failed() bool {
+	switch k {
+	case EventJobPanicked, EventCheckpointFailed, EventCheckpointBad, EventRetentionFailed, EventRecordFailed,
+		EventStateLost, EventRecoveryFailed, EventRecoveryFellBack, EventRestoreFailed, EventRescaleFailed:
+		return true
+	}
+	return false
+}
+
+// Listener is told what happens, in order for each job. OnEvent must not
+// block and must not call the coordinator.
+type Listener interface {
+	OnEvent(Event)
+}
+
+// Listeners passes each event on to all of them.
+type Listeners []Listener
+
+var _ Listener = Listeners(nil)
+
+// OnEvent implements Listener.
+func (l Listeners) OnEvent(e Event) {
+	for _, x := range l {
+		x.OnEvent(e)
+	}
+}
+
+// ListenerFunc makes a Listener of a function.
+type ListenerFunc func(Event)
+
+var _ Listener = ListenerFunc(nil)
+
+// OnEvent implements Listener.
+func (f ListenerFunc) OnEvent(e Event) { f(e) }

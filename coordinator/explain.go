@@ -1,0 +1,55 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+
+	"keyframe/coordinator/fault"
+	"keyframe/snapshot"
+	"keyframe/statebackend"
+)
+
+// explanations turn the sentinels of the layers below into codes and hints;
+// the first that matches counts.
+var explanations = []struct {
+	is   error
+	code fault.Code
+	hint string
+}{
+	{statebackend.ErrStateLost, fault.StateLost, "restore a checkpoint: `coordinator restore JOB`"},
+	{statebackend.ErrNoState, fault.NoState, "check redis.url, its database, and the job's prefix and name"},
+	{statebackend.ErrMarked, fault.Refused, "it is completed or undone when its coordinator starts again"},
+	{statebackend.ErrFenced, fault.Refused, "somebody else restored or rescaled the job meanwhile; look at `coordinator job show`"},
+	{statebackend.ErrPermission, fault.Permission, "grant the right to the coordinator's user; configs/redis-acl.txt lists all that it needs"},
+	{statebackend.ErrAuth, fault.Permission, "check the user and the password of redis.url, passwordFile or passwordEnv"},
+	{statebackend.ErrReadOnly, fault.Refused, "give the address of the master"},
+	{statebackend.ErrUnreachable, fault.Unreachable, "check that the state store runs and that redis.url is right"},
+	{statebackend.ErrGrade, fault.Refused, "ask for another grade, or auto"},
+	{statebackend.ErrPauseExpired, fault.Failed, "raise checkpoint.maxPause, or find out who ends the pause"},
+	{statebackend.ErrNoRoom, fault.Refused, "give the state store more memory (maxmemory)"},
+	{statebackend.ErrChanged, fault.Busy, "stop the job's workers, or try again"},
+	{statebackend.ErrSchema, fault.Refused, ""},
+	{snapshot.ErrNoCheckpoint, fault.NoCheckpoint, "`coordinator checkpoint list JOB` shows them"},
+	{snapshot.ErrInUse, fault.Busy, "try again when the operation that uses it has ended"},
+	{snapshot.ErrCorrupt, fault.Corrupt, "`coordinator checkpoint verify JOB` and `coordinator store verify` tell how far the damage goes"},
+	{snapshot.ErrNewerFormat, fault.Store, "use the version of coordinator that wrote it, or a newer one"},
+	{snapshot.ErrClosed, fault.Store, ""},
+	{errStopping, fault.Failed, "start it again"},
+	{context.DeadlineExceeded, fault.Failed, "raise checkpoint.timeout"},
+	{context.Canceled, fault.Failed, ""},
+}
+
+// explain gives an error for people: one that already is, or one made from
+// the first sentinel in its chain.
+func explain(err error) *fault.Error {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return fault.As(err)
+	}
+	for _, x := range explanations {
+		if errors.Is(err, x.is) {
+			return &fault.Error{Code: x.code, Message: err.Error(), Hint: x.hint, Err: err}
+		}
+	}
+	return fault.As(err)
+}

@@ -1,0 +1,80 @@
+package coordinator
+
+import (
+	"fmt"
+
+	"keyframe/snapshot"
+	"keyframe/statebackend"
+)
+
+// HealthState is how a job stands, from a closed list.
+type HealthState string
+
+// The closed list.
+const (
+	HealthStarting    HealthState = "starting"    // not looked at yet
+	HealthOK          HealthState = "ok"          // the state is there and ours
+	HealthWaiting     HealthState = "waiting"     // a new job that has no state yet
+	HealthUnreachable HealthState = "unreachable" // the state store doesn't answer
+	HealthLost        HealthState = "lost"        // the state is gone
+	HealthOlder       HealthState = "older"       // an older state came back
+	HealthForeign     HealthState = "foreign"     // another state lies where this job's was
+	HealthMismatch    HealthState = "mismatch"    // the configuration doesn't fit the state
+	HealthMarked      HealthState = "marked"      // a restore is in progress
+	HealthDenied      HealthState = "denied"      // the state store denies access or a right
+)
+
+// Lost reports whether the state must be recovered before anything else.
+func (h HealthState) Lost() bool { return h == HealthLost || h == HealthOlder || h == HealthForeign }
+
+// lineage is what the newest completed checkpoint says of the state that it
+// was taken from.
+type lineage struct {
+	id          snapshot.ID // 0 when there is no completed checkpoint
+	incarnation string
+	attempt     snapshot.ID
+	runID       string
+}
+
+// verdict is what a look at a job means.
+type verdict struct {
+	health  HealthState
+	message string
+	adopt   bool // state without a record: write one
+	repair  bool // the record is behind, but the server never restarted
+}
+
+// assess is the guard of invariant I5, a pure function: lost state is told
+// from empty state by the incarnation, and older state by the attempt that the
+// record remembers (it is written before each cut, so a state that holds a
+// smaller one is older than that cut) together with a new run id.
+func assess(g statebackend.Glimpse, newest lineage, server string) verdict {
+	r := g.Record
+	switch {
+	case r.Restore != nil:
+		return verdict{health: HealthMarked, message: fmt.Sprintf("a %s of checkpoint %d (id %s) has been in progress since %s",
+			r.Restore.Kind, r.Restore.Checkpoint, r.Restore.ID, r.Restore.StartedAt.UTC().Format("2006-01-02 15:04:05Z"))}
+	case newest.id == 0:
+		return assessNew(g, server)
+	case r.Incarnation == "":
+		return verdict{health: HealthLost, message: fmt.Sprintf(
+			"checkpoint %d exists, but the state's record is gone from %s (%d names in the index; %s)", newest.id, server, g.Indexed, g.Where)}
+	case r.Incarnation != newest.incarnation:
+		return verdict{health: HealthForeign, message: fmt.Sprintf(
+			"checkpoint %d was taken from incarnation %s, but %s holds incarnation %s", newest.id, newest.incarnation, server, r.Incarnation)}
+	case r.Attempt < newest.attempt && g.Server.RunID != newest.runID:
+		return verdict{health: HealthOlder, message: fmt.Sprintf(
+			"%s restarted with a state that knows checkpoint attempt %d, but checkpoint %d was taken at attempt %d", server, r.Attempt, newest.id, newest.attempt)}
+	}
+	return verdict{health: HealthOK, repair: r.Attempt < newest.attempt}
+}
+
+func assessNew(g statebackend.Glimpse, server string) verdict {
+	if g.Record.Incarnation != "" {
+		return verdict{health: HealthOK}
+	}
+	if g.Indexed > 0 {
+		return verdict{health: HealthOK, adopt: true}
+	}
+	return verdict{health: HealthWaiting, message: fmt.Sprintf("no state at %s yet (%s)", server, g.Where)}
+}

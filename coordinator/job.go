@@ -1,0 +1,266 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"keyframe/coordinator/config"
+	"keyframe/coordinator/fault"
+	"keyframe/coordinator/schedule"
+	"keyframe/snapshot"
+	"keyframe/statebackend"
+)
+
+// task is an operation with what it does, waiting for the actor.
+type task struct {
+	op *Operation
+	do func(ctx context.Context, op *Operation) (fill func(*Status), err error)
+}
+
+// job is one job's actor: run is its only goroutine, and everything that
+// touches the job's state happens there, one thing at a time (I7).
+type job struct {
+	c     *Coordinator
+	tasks chan task     // at most one waits
+	wake  chan struct{} // the configuration has changed
+	quit  chan struct{}
+	once  sync.Once
+	ended chan struct{}
+
+	mu       sync.Mutex // guards what follows
+	spec     config.Job
+	schedule schedule.Schedule // nil: on demand only
+	paused   bool
+	health   Health
+	running  *Operation
+	waiting  *Operation
+	next     time.Time // of the schedule, zero when there is none
+	skipped  uint64
+	epoch    uint64
+	parallel int
+	last     *snapshot.Checkpoint // newest completed
+	failures uint64               // in a row
+	recovery recoveryState
+	newest   lineage
+	undo     *undoRecord
+}
+
+// Health is how a job stands and since when.
+type Health struct {
+	State    HealthState `json:"state"`
+	Message  string      `json:"message,omitempty"`
+	Since    time.Time   `json:"since"`
+	Warnings []string    `json:"warnings,omitempty"`
+}
+
+func newJob(c *Coordinator, spec config.Job, paused bool) (*job, error) {
+	j := &job{
+		c: c, paused: paused,
+		tasks: make(chan task, 1), wake: make(chan struct{}, 1),
+		quit: make(chan struct{}), ended: make(chan struct{}),
+		health: Health{State: HealthStarting, Since: c.opts.Now()},
+	}
+	if err := j.become(spec); err != nil {
+		return nil, err
+	}
+	return j, nil
+}
+
+// become takes a new definition.
+func (j *job) become(spec config.Job) error {
+	var s schedule.Schedule
+	if spec.Checkpoint.Schedule != "" {
+		var err error
+		if s, err = schedule.Parse(spec.Checkpoint.Schedule); err != nil {
+			return fault.Wrap(err, fault.Config, "", "job %q", spec.Name)
+		}
+	}
+	j.mu.Lock()
+	j.spec, j.schedule = spec, s
+	if j.parallel == 0 {
+		j.parallel = spec.Parallelism
+	}
+	j.mu.Unlock()
+	select {
+	case j.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// mayBecome refuses a definition that the job's state does not fit.
+func (j *job) mayBecome(spec config.Job) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.newest.id == 0 {
+		return nil
+	}
+	if err := j.spec.Rule().SameLayout(spec.Rule()); err != nil {
+		return fault.Wrap(err, fault.Refused, "key groups are fixed while state exists; changing them is rekeying", "job %q", spec.Name)
+	}
+	return nil
+}
+
+func (j *job) stop()                 { j.once.Do(func() { close(j.quit) }) }
+func (j *job) key() statebackend.Job { return j.config().Key() }
+
+func (j *job) config() config.Job {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.spec
+}
+
+func (j *job) isPaused() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.paused
+}
+
+func (j *job) setPaused(p bool) {
+	j.mu.Lock()
+	j.paused = p
+	j.mu.Unlock()
+	select {
+	case j.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (j *job) current() *Operation {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.running != nil {
+		return j.running
+	}
+	return j.waiting
+}
+
+func busy(job string, op *Operation) error {
+	s := op.Status()
+	return fault.New(fault.Busy, "try again when it has ended: `coordinator job show "+job+"`",
+		"job %q is busy with %s %s", job, s.Kind, s.ID)
+}
+
+// submit hands a task to the actor. A checkpoint may wait for another
+// checkpoint to end; anything else is refused while the job is busy.
+func (j *job) submit(kind OperationKind, do func(context.Context, *Operation) (func(*Status), error)) (*Operation, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	select {
+	case <-j.quit:
+		return nil, fault.New(fault.Busy, "", "job %q is being stopped", j.spec.Name)
+	default:
+	}
+	if j.waiting != nil {
+		return nil, busy(j.spec.Name, j.waiting)
+	}
+	if j.running != nil && !(kind == OpCheckpoint && j.running.Status().Kind == OpCheckpoint) {
+		return nil, busy(j.spec.Name, j.running)
+	}
+	op := j.c.newOperation(j.spec.Name, kind)
+	j.waiting = op
+	j.tasks <- task{op: op, do: do} // has room: nothing was waiting
+	return op, nil
+}
+
+// run is the actor: it first settles what a crash may have left, then waits
+// for the schedule, for tasks, and for the time to look at the state.
+func (j *job) run(ctx context.Context) {
+	defer close(j.ended)
+	defer j.refuseWaiting()
+	j.guarded(func() { j.settle(ctx) })
+	j.plan(j.c.opts.Now())
+	look := time.NewTicker(j.c.opts.Poll)
+	defer look.Stop()
+	for {
+		timer, stop := j.timer()
+		select {
+		case <-j.quit:
+			stop()
+			return
+		default:
+		}
+		select {
+		case <-j.quit:
+			stop()
+			return
+		case t := <-j.tasks:
+			j.execute(ctx, t)
+		case <-j.wake:
+			j.plan(j.c.opts.Now())
+		case <-timer:
+			j.guarded(func() { j.tick(ctx) })
+		case <-look.C:
+			j.guarded(func() { j.watch(ctx) })
+		}
+		stop()
+	}
+}
+
+// guarded keeps a bug in one job from stopping the others.
+func (j *job) guarded(f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			j.c.emit(Event{Kind: EventJobPanicked, Job: j.config().Name, Message: fmt.Sprintf("panic: %v\n%s", p, debug.Stack())})
+		}
+	}()
+	f()
+}
+
+// execute runs one task to its end.
+func (j *job) execute(ctx context.Context, t task) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	j.mu.Lock()
+	j.running, j.waiting = t.op, nil
+	j.mu.Unlock()
+	t.op.begin(j.c.opts.Now(), cancel)
+	var fill func(*Status)
+	err := fault.New(fault.Internal, "please report it with the log", "the operation panicked; the log has the stack")
+	done := error(err)
+	j.guarded(func() { fill, done = t.do(ctx, t.op) })
+	j.mu.Lock()
+	j.running = nil
+	j.mu.Unlock()
+	t.op.finish(j.c.opts.Now(), done, fill)
+}
+
+func (j *job) refuseWaiting() {
+	select {
+	case t := <-j.tasks:
+		t.op.finish(j.c.opts.Now(), fault.New(fault.Busy, "", "%v", errStopping), nil)
+	default:
+	}
+}
+
+// timer fires at the schedule's next time.
+func (j *job) timer() (<-chan time.Time, func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.next.IsZero() || j.paused {
+		return nil, func() {}
+	}
+	t := time.NewTimer(j.next.Sub(j.c.opts.Now()))
+	return t.C, func() { t.Stop() }
+}
+
+// plan sets the schedule's next time after now, not before the minimum pause
+// since the last checkpoint is over.
+func (j *job) plan(now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.next = time.Time{}
+	if j.schedule == nil {
+		return
+	}
+	j.next = j.schedule.Next(now)
+	if j.last == nil || j.last.CompletedAt == nil {
+		return
+	}
+	if free := j.last.CompletedAt.Add(time.Duration(j.spec.Checkpoint.MinPause)); free.After(j.next) && free.Sub(now) <= time.Duration(j.spec.Checkpoint.MinPause) {
+		j.next = free
+	}
+}

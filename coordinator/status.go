@@ -1,0 +1,67 @@
+package coordinator
+
+import (
+	"time"
+
+	"keyframe/coordinator/config"
+	"keyframe/keygroups"
+	"keyframe/snapshot"
+)
+
+// JobStatus is a job as it stands. Times are UTC.
+type JobStatus struct {
+	Name           string               `json:"name"`
+	Root           string               `json:"root"`   // beginning of the job's keys
+	Server         string               `json:"server"` // where the state is
+	Config         config.Job           `json:"config"`
+	Paused         bool                 `json:"paused"`
+	Health         Health               `json:"health"`
+	Parallelism    int                  `json:"parallelism"` // as assigned, not as configured
+	MaxParallelism int                  `json:"maxParallelism"`
+	Epoch          uint64               `json:"epoch"`
+	Ranges         []keygroups.Range    `json:"ranges"`
+	NextCheckpoint *time.Time           `json:"nextCheckpoint,omitempty"`
+	SkippedTicks   uint64               `json:"skippedTicks"`
+	Failures       uint64               `json:"failuresInARow"`
+	Last           *snapshot.Checkpoint `json:"lastCheckpoint,omitempty"`
+	Operation      *Status              `json:"operation,omitempty"`
+	Recovery       *RecoveryStatus      `json:"recovery,omitempty"`
+	Undo           snapshot.ID          `json:"undo,omitempty"` // what `undo` would restore
+}
+
+// RecoveryStatus is a recovery under way.
+type RecoveryStatus struct {
+	Since     time.Time   `json:"since"`
+	Attempts  int         `json:"attempts"`
+	LastError string      `json:"lastError,omitempty"`
+	NextTry   *time.Time  `json:"nextTry,omitempty"`
+	Candidate snapshot.ID `json:"candidate,omitempty"`
+}
+
+func (j *job) view() JobStatus {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s := JobStatus{
+		Name: j.spec.Name, Root: j.spec.Key().Root(), Server: j.c.opts.Backend.Server(),
+		Config: j.spec, Paused: j.paused, Health: j.health,
+		Parallelism: j.parallel, MaxParallelism: j.spec.MaxParallelism, Epoch: j.epoch,
+		SkippedTicks: j.skipped, Failures: j.failures, Last: j.last,
+		Recovery: j.recovery.status(),
+	}
+	// A parallelism that the rule refuses was refused before it got here.
+	if ranges, err := j.spec.Rule().Assign(j.parallel); err == nil {
+		s.Ranges = ranges
+	}
+	if !j.next.IsZero() && !j.paused {
+		next := j.next
+		s.NextCheckpoint = &next
+	}
+	if op := j.running; op != nil {
+		st := op.Status()
+		s.Operation = &st
+	}
+	if j.undo != nil {
+		s.Undo = j.undo.Checkpoint
+	}
+	return s
+}

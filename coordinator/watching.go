@@ -1,0 +1,202 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"keyframe/snapshot"
+	"keyframe/statebackend"
+)
+
+// lookTimeout bounds one look at a job's state.
+const lookTimeout = 5 * time.Second
+
+func isUnreachable(err error) bool {
+	return errors.Is(err, statebackend.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// settle ends what a crash may have left and learns the history. The actor
+// does nothing else before.
+func (j *job) settle(ctx context.Context) {
+	for {
+		err := j.settleOnce(ctx)
+		if err == nil {
+			return
+		}
+		j.setHealth(healthOf(err), err.Error(), nil)
+		select {
+		case <-j.quit:
+			return
+		case <-ctx.Done():
+			return
+		case <-time.After(j.c.opts.Poll):
+		}
+	}
+}
+
+func (j *job) settleOnce(ctx context.Context) error {
+	if err := j.learn(ctx); err != nil {
+		return err
+	}
+	if err := j.resume(ctx); err != nil {
+		return err
+	}
+	if err := j.learn(ctx); err != nil { // a resumed rescale may have added or removed one
+		return err
+	}
+	j.watch(ctx)
+	return nil
+}
+
+// learn reads the job's history: its newest completed checkpoint and what
+// undo would restore.
+func (j *job) learn(ctx context.Context) error {
+	name := j.config().Name
+	history, err := j.c.opts.Store.List(ctx, name)
+	if err != nil {
+		return fmt.Errorf("list checkpoints of %q: %w", name, err)
+	}
+	var last *snapshot.Checkpoint
+	failures := uint64(0)
+	for i := len(history) - 1; i >= 0 && last == nil; i-- {
+		switch {
+		case history[i].State == snapshot.StateFailed:
+			failures++
+		case history[i].State == snapshot.StateCompleted:
+			last = &history[i]
+		}
+	}
+	newest, err := j.c.lineage(ctx, last)
+	if err != nil {
+		return err
+	}
+	undo, err := j.c.loadUndo(ctx, name)
+	if err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.last, j.newest, j.failures, j.undo = last, newest, failures, undo
+	if last != nil && j.epoch < last.Epoch {
+		j.epoch, j.parallel = last.Epoch, last.Parallelism
+	}
+	return nil
+}
+
+// watch looks at the state, and recovers it when it is lost and the job's
+// policy says so.
+func (j *job) watch(ctx context.Context) {
+	if _, err := j.lookNow(ctx); err != nil {
+		return
+	}
+	j.mu.Lock()
+	lost, paused := j.health.State, j.paused
+	j.mu.Unlock()
+	switch {
+	case !lost.Lost():
+		j.recovered()
+	case !paused:
+		j.recover(ctx)
+	}
+}
+
+// lookNow looks once and sets the job's health by what it sees.
+func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	spec := j.config()
+	g, err := j.c.opts.Backend.Look(ctx, spec.Key())
+	if err != nil {
+		j.setHealth(healthOf(err), err.Error(), nil)
+		return g, err
+	}
+	j.mu.Lock()
+	newest := j.newest
+	j.mu.Unlock()
+	v := assess(g, newest, j.c.opts.Backend.Server())
+	if v.health == HealthOK && g.Assigned != nil && (g.Assigned.MaxParallelism != spec.MaxParallelism || g.Assigned.Hash != spec.KeyGroups.Hash) {
+		v.health = HealthMismatch
+		v.message = fmt.Sprintf("the state is laid out for max parallelism %d and hash %s, the job's configuration says %d and %s",
+			g.Assigned.MaxParallelism, g.Assigned.Hash, spec.MaxParallelism, spec.KeyGroups.Hash)
+	}
+	if v.adopt {
+		rec, err := j.adopt(ctx, g)
+		if err != nil {
+			j.setHealth(healthOf(err), err.Error(), g.Warnings)
+			return g, err
+		}
+		g.Record = rec
+	}
+	if v.repair {
+		// Not needed for the guard's verdict today, only for the next one.
+		err := j.c.opts.Backend.Note(ctx, spec.Key(), g.Record.Incarnation, statebackend.Notes{Attempt: newest.attempt})
+		if err != nil {
+			j.c.emit(Event{Kind: EventRecordFailed, Job: spec.Name, Message: "repair the record: " + err.Error()})
+		}
+	}
+	j.seen(g)
+	j.setHealth(v.health, v.message, g.Warnings)
+	return g, nil
+}
+
+// seen takes over what the state itself says of epoch and parallelism: after
+// a rescale the configuration's parallelism is only where the job began.
+func (j *job) seen(g statebackend.Glimpse) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if g.Record.Epoch > 0 {
+		j.epoch = g.Record.Epoch
+	}
+	if g.Assigned != nil {
+		j.parallel = g.Assigned.Parallelism
+	}
+}
+
+func (j *job) adopt(ctx context.Context, g statebackend.Glimpse) (statebackend.Record, error) {
+	spec := j.config()
+	ranges, err := spec.Rule().Assign(spec.Parallelism)
+	if err != nil {
+		return statebackend.Record{}, fmt.Errorf("job %q: %w", spec.Name, err)
+	}
+	rec, err := j.c.opts.Backend.Adopt(ctx, spec.Key(), randomID(8), statebackend.Assignment{
+		MaxParallelism: spec.MaxParallelism, Parallelism: spec.Parallelism, Hash: spec.KeyGroups.Hash, Ranges: ranges,
+	})
+	if err != nil {
+		return rec, fmt.Errorf("adopt the state of job %q: %w", spec.Name, err)
+	}
+	j.c.emit(Event{Kind: EventAdopted, Job: spec.Name, Message: fmt.Sprintf("state found at %s: %d names in the index, incarnation %s", j.c.opts.Backend.Server(), g.Indexed, rec.Incarnation)})
+	return rec, nil
+}
+
+func healthOf(err error) HealthState {
+	switch {
+	case errors.Is(err, statebackend.ErrPermission), errors.Is(err, statebackend.ErrAuth), errors.Is(err, statebackend.ErrWrongType), errors.Is(err, statebackend.ErrReadOnly):
+		return HealthDenied
+	case errors.Is(err, statebackend.ErrMarked):
+		return HealthMarked
+	}
+	return HealthUnreachable
+}
+
+func (j *job) setHealth(state HealthState, message string, warnings []string) {
+	j.mu.Lock()
+	was := j.health
+	if was.State == state {
+		j.health.Message, j.health.Warnings = message, warnings
+		j.mu.Unlock()
+		return
+	}
+	j.health = Health{State: state, Message: message, Since: j.c.opts.Now(), Warnings: warnings}
+	name := j.spec.Name
+	j.mu.Unlock()
+	if state.Lost() && !was.State.Lost() {
+		j.c.emit(Event{Kind: EventStateLost, Job: name, Health: state, Message: message})
+	}
+	text := string(was.State) + " → " + string(state)
+	if message != "" {
+		text += ": " + message
+	}
+	j.c.emit(Event{Kind: EventHealthChanged, Job: name, Health: state, Message: text})
+}
