@@ -1,0 +1,108 @@
+package snapshot
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// sealed is a chunk in flight: compressed in the background, not yet written.
+type sealed struct {
+	raw []byte
+	ref ChunkRef
+	out []byte
+	err error
+}
+
+// full reports whether a chunk has reached its target. What a resume frame
+// needs doesn't count, so that each chunk brings the stream forward.
+func (e *Encoder) full(b *builder) bool { return len(b.buf)-b.base >= e.target }
+
+func (e *Encoder) partLen(b *builder) int { return len(b.buf) - e.part - partHeader }
+
+// closePart writes the length of the open part frame into it.
+func (e *Encoder) closePart(b *builder) {
+	binary.LittleEndian.PutUint32(b.buf[e.part+1:], uint32(e.partLen(b)))
+	e.part = -1
+}
+
+// room gives the builder of the open key's section, ready for a frame: a full
+// chunk is sealed, and a new one begins with its section and, when it goes on
+// with a key, a resume frame.
+func (e *Encoder) room(resume bool) (*builder, error) {
+	b := &e.builders[e.tr.key.Section]
+	if e.full(b) {
+		if err := e.seal(b); err != nil {
+			return b, err
+		}
+	}
+	if len(b.buf) == 0 {
+		if n := len(e.free); b.buf == nil && n > 0 {
+			b.buf, e.free = e.free[n-1], e.free[:n-1]
+		}
+		b.buf = append(b.buf[:0], byte(e.tr.key.Section))
+		if resume {
+			b.buf = appendResume(b.buf, &e.tr)
+		}
+		b.base = len(b.buf)
+	}
+	return b, nil
+}
+
+// seal hands the open chunk of a section, if there is one, to the background,
+// after the one before has landed.
+func (e *Encoder) seal(b *builder) error {
+	if len(b.buf) == 0 {
+		return nil
+	}
+	if err := e.land(); err != nil {
+		return err
+	}
+	if err := e.ctx.Err(); err != nil {
+		return e.fail(fmt.Errorf("write a chunk of %s: %w", b.totals.Section, err))
+	}
+	raw, out := b.buf, e.out
+	b.buf, b.base, e.out = nil, 0, nil
+	flight := make(chan sealed, 1)
+	e.flight = flight
+	go func() {
+		ref, out, err := sealChunk(raw, out)
+		flight <- sealed{raw: raw, ref: ref, out: out, err: err}
+	}()
+	return nil
+}
+
+// land waits for the chunk in flight, if there is one, and writes it.
+func (e *Encoder) land() error {
+	if e.flight == nil {
+		return nil
+	}
+	s := <-e.flight
+	e.flight = nil
+	if s.err != nil {
+		return e.fail(fmt.Errorf("seal a chunk: %w", s.err))
+	}
+	fresh, err := e.w.WriteChunk(e.ctx, Chunk{Ref: s.ref, Data: s.out})
+	if err != nil {
+		return e.fail(fmt.Errorf("write chunk %s of %s: %w", s.ref.ID, s.ref.Section, err))
+	}
+	b := &e.builders[s.ref.Section]
+	b.refs = append(b.refs, s.ref)
+	b.totals.Chunks++
+	b.totals.Stored += s.ref.Stored
+	if fresh {
+		b.totals.Fresh += s.ref.Stored
+	}
+	e.out = e.reusable(s.out)
+	if raw := e.reusable(s.raw); raw != nil {
+		e.free = append(e.free, raw)
+	}
+	return nil
+}
+
+// reusable drops a buffer that a huge name made grow.
+func (e *Encoder) reusable(buf []byte) []byte {
+	if cap(buf) > 4*e.target+4*maxWhole {
+		return nil
+	}
+	return buf[:0]
+}
