@@ -26,6 +26,9 @@ type Part struct {
 	// Prefix is ItemsDigest of the first Handed.Length items, "" when the
 	// part is shorter or the state was never handed out.
 	Prefix string
+	// ExpireAt is the absolute expiry of the part's key in ms since 1970, 0
+	// for none (operator state normally has none).
+	ExpireAt int64
 }
 
 // State is one operator state before the change.
@@ -59,6 +62,7 @@ type Slice struct {
 type NewState struct {
 	snapshot.OperatorState // Handed is nil here: it is set once the content is known
 	New                    [][]Slice
+	ExpireAt               int64 // of every new key: what all old parts agree on
 }
 
 // Plan is the outcome: a value, executed by somebody else.
