@@ -1,0 +1,15 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+
+package bolt
+
+import (
+	"context"
+	"os"
+	"time"
+)
+
+// lockShared does nothing here: bbolt's own lock comes right after.
+func lockShared(context.Context, *os.File, time.Duration) error { return nil }
+
+// lockedByNone can't tell here, so nothing is taken for abandoned.
+func lockedByNone(*os.File) bool { return false }

@@ -1,0 +1,174 @@
+package bolt
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"keyframe/snapshot"
+)
+
+// place is one row: a job and an id.
+type place struct {
+	job string
+	id  snapshot.ID
+}
+
+// memory is what the process knows and the file does not: which attempts run,
+// which checkpoints are held, which chunks running attempts count on. It is
+// gone with the process, as all of that is.
+type memory struct {
+	mu      sync.Mutex
+	running map[place]bool
+	held    map[place]int
+	// unsaved are failures whose row could not be written (a full disk). They
+	// are shown at once and saved by the next transaction that begins.
+	unsaved map[place]snapshot.Failure
+	// pins counts, per chunk, the running attempts that need it.
+	pins map[snapshot.ChunkID]int
+	// doomed are the chunks that a transaction under way is removing: an
+	// attempt that needs one stores it again.
+	doomed map[snapshot.ChunkID]bool
+	// garbage are chunks without a reference whose removal failed or has not
+	// begun; the next removal takes them along.
+	garbage map[snapshot.ChunkID]bool
+}
+
+func newMemory() *memory {
+	return &memory{
+		running: map[place]bool{}, held: map[place]int{}, unsaved: map[place]snapshot.Failure{},
+		pins: map[snapshot.ChunkID]int{}, doomed: map[snapshot.ChunkID]bool{}, garbage: map[snapshot.ChunkID]bool{},
+	}
+}
+
+// pin counts an attempt in on a chunk. It reports whether the attempt must
+// store the chunk whatever the index says now, because it is being removed.
+func (m *memory) pin(id snapshot.ChunkID) (store bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pins[id]++
+	return m.doomed[id]
+}
+
+// unpin counts an attempt out.
+func (m *memory) unpin(ids map[snapshot.ChunkID]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id := range ids {
+		if m.pins[id]--; m.pins[id] <= 0 {
+			delete(m.pins, id)
+		}
+	}
+}
+
+// doom reports whether a chunk may be removed now, and marks it if so. It is
+// called within the write transaction that removes it.
+func (m *memory) doom(id snapshot.ChunkID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pins[id] > 0 {
+		return false
+	}
+	m.doomed[id] = true
+	return true
+}
+
+// spare takes the marks of doom back, after the transaction.
+func (m *memory) spare(ids []snapshot.ChunkID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		delete(m.doomed, id)
+	}
+}
+
+func (m *memory) discard(ids []snapshot.ChunkID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		m.garbage[id] = true
+	}
+}
+
+// takeGarbage gives the chunks that wait for removal and forgets them.
+func (m *memory) takeGarbage() []snapshot.ChunkID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ids := slices.Collect(maps.Keys(m.garbage))
+	clear(m.garbage)
+	return ids
+}
+
+// expected reports whether a chunk without a reference is one that the
+// process knows of.
+func (m *memory) expected(id snapshot.ChunkID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pins[id] > 0 || m.doomed[id] || m.garbage[id]
+}
+
+func (m *memory) start(p place) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.running[p] = true
+}
+
+// end notes that an attempt is over; a failure that could not be saved is
+// kept until it can be.
+func (m *memory) end(p place, unsaved *snapshot.Failure) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.running, p)
+	if unsaved != nil {
+		m.unsaved[p] = *unsaved
+	}
+}
+
+func (m *memory) isRunning(p place) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.running[p]
+}
+
+// failures is a copy of what is unsaved.
+func (m *memory) failures() map[place]snapshot.Failure {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.unsaved)
+}
+
+func (m *memory) saved(all map[place]snapshot.Failure) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for p := range all {
+		delete(m.unsaved, p)
+	}
+}
+
+// overlay shows a row as it is: failed, when only its record lags behind.
+func (m *memory) overlay(c *snapshot.Checkpoint) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f, ok := m.unsaved[place{c.Job, c.ID}]; ok && c.State == snapshot.StateInProgress {
+		c.State, c.Failure = snapshot.StateFailed, &f
+	}
+}
+
+func (m *memory) hold(p place) (release func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held[p]++
+	return sync.OnceFunc(func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.held[p]--; m.held[p] == 0 {
+			delete(m.held, p)
+		}
+	})
+}
+
+func (m *memory) isHeld(p place) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.held[p] > 0
+}

@@ -1,0 +1,186 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+)
+
+// Options of Open; the zero value is right for a service.
+type Options struct {
+	// Timeout is how long Open waits for another process to let go of the
+	// file, 2 s when 0.
+	Timeout time.Duration
+	// BatchBytes is from how many bytes on a batch of chunks is stored, 8 MiB
+	// when 0. A running attempt holds two batches and two chunks at most.
+	BatchBytes int
+	// Now is the clock for the duration of failed attempts, time.Now when nil.
+	Now func() time.Time
+
+	// beforeCommit is called before each commit with what it is for: tests
+	// break the file there.
+	beforeCommit func(what string)
+}
+
+func (o Options) withDefaults() Options {
+	if o.Timeout <= 0 {
+		o.Timeout = 2 * time.Second
+	}
+	if o.BatchBytes <= 0 {
+		o.BatchBytes = 8 << 20
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// DB is a store file that this process owns. Safe for concurrent use.
+type DB struct {
+	path     string
+	opts     Options
+	file     *bbolt.DB
+	mem      *memory
+	deleting sync.Mutex // orders Delete and Hold
+	broken   atomic.Pointer[broken]
+}
+
+// Open opens the store at path, and makes it (mode 0600) when there is none;
+// its folder must exist. Attempts that were in progress are failed as
+// interrupted, and what they left is removed.
+//
+// A file that is no store, is damaged (snapshot.ErrCorrupt), is of a newer
+// format (snapshot.ErrNewerFormat), or is held by another process gives an
+// error that says what to do, and is left as it is, byte for byte.
+func Open(ctx context.Context, path string, opts Options) (*DB, error) {
+	db := &DB{path: path, opts: opts.withDefaults(), mem: newMemory()}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	f, err := db.acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("store %s: %w", path, err)
+	}
+	if err := db.attach(f); err != nil {
+		return nil, fmt.Errorf("store %s: %w", path, err)
+	}
+	if err := db.prepare(ctx); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// acquire gives the store's file, open, locked against writers, and found to
+// be whole and ours; or new and empty.
+func (db *DB) acquire(ctx context.Context) (*os.File, error) {
+	f, err := openFile(db.path)
+	if err != nil {
+		return nil, err
+	}
+	err = lockShared(ctx, f, db.opts.Timeout)
+	if err == nil {
+		err = db.inspect(ctx, f)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// openFile opens path for reading and writing, after making it if need be.
+func openFile(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := create(path); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, fmt.Errorf("can't look at it: %w", err)
+	case info.IsDir():
+		return nil, fmt.Errorf("it is a folder: name a file in it, such as %s", filepath.Join(path, "keyframe.db"))
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("it is no regular file (%s): name another one", info.Mode().Type())
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("it can't be read and written by user %d: change its owner or mode: %w", os.Getuid(), err)
+	}
+	return f, err
+}
+
+// attach hands the file to bbolt, which locks it for itself.
+func (db *DB) attach(f *os.File) (err error) {
+	defer db.catch(&err)
+	defer guardFaults()()
+	db.file, err = bbolt.Open(db.path, 0o600, &bbolt.Options{
+		Timeout:      db.opts.Timeout,
+		FreelistType: bbolt.FreelistMapType,
+		OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return f, nil },
+	})
+	if errors.Is(err, berrors.ErrTimeout) {
+		return held(db.path, db.opts.Timeout)
+	}
+	return err
+}
+
+// prepare lays a new file down, and recovers a used one.
+func (db *DB) prepare(ctx context.Context) error {
+	var empty bool
+	err := db.view(ctx, func(tx *bbolt.Tx) error {
+		k, _ := tx.Cursor().First()
+		empty = k == nil
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if empty {
+		if err := db.update(ctx, "lay down the file", layDown); err != nil {
+			return err
+		}
+	}
+	removeUnfinished(db.path)
+	return db.recover(ctx)
+}
+
+// Path is the file's path, as it was given to Open.
+func (db *DB) Path() string { return db.path }
+
+// Err gives the error that stopped the store (a disk that failed), nil while
+// it works. After one, only a restart helps.
+func (db *DB) Err() error {
+	if b := db.broken.Load(); b != nil {
+		return b.err
+	}
+	return nil
+}
+
+// Close lets go of the file, after the transactions under way. It writes
+// nothing: attempts that still run get snapshot.ErrClosed, and are failed as
+// interrupted by the next Open. A second Close does nothing.
+func (db *DB) Close() error {
+	if err := db.file.Close(); err != nil {
+		return fmt.Errorf("store %s: close: %w", db.path, err)
+	}
+	return nil
+}
+
+// held is the error for a file that another process has.
+func held(path string, waited time.Duration) error {
+	who := "another process"
+	if pid := holder(path); pid != "" {
+		who = pid
+	}
+	return fmt.Errorf("%s holds it (waited %s): the daemon owns the store file; use the other commands of coordinator, "+
+		"which ask the daemon over its API, or stop that process first", who, waited)
+}

@@ -1,0 +1,111 @@
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"keyframe/snapshot"
+)
+
+// probeEnv makes a process that calls MaybeProbe a probe of the named file.
+const probeEnv = "KEYFRAME_PROBE_STORE"
+
+// probeDamaged is the exit code of a probe that found problems. Any other but
+// 0 means that the probe itself fell.
+const probeDamaged = 3
+
+// probeRegistered says that this program calls MaybeProbe, so that it may run
+// itself as a probe.
+var probeRegistered atomic.Bool
+
+// MaybeProbe is to be called first thing in main (and in TestMain). Where the
+// environment names a store to probe, the process does that and exits.
+// Otherwise it returns at once, and from then on Open lets a child process of
+// the same program open and walk a used file with bbolt before it does so
+// itself: bbolt may fall over a damaged file where no recover helps.
+func MaybeProbe() {
+	path, ok := os.LookupEnv(probeEnv)
+	if !ok {
+		probeRegistered.Store(true)
+		return
+	}
+	problems, err := walkWithBolt(path)
+	if err != nil {
+		problems = append(problems, err.Error())
+	}
+	if len(problems) == 0 {
+		os.Exit(0)
+	}
+	fmt.Println(strings.Join(problems, "\n"))
+	os.Exit(probeDamaged)
+}
+
+// walkWithBolt opens a file read-only with bbolt and lets bbolt check it.
+func walkWithBolt(path string) (problems []string, err error) {
+	file, err := bbolt.Open(path, 0, &bbolt.Options{ReadOnly: true, Timeout: 10 * time.Second})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	err = file.View(func(tx *bbolt.Tx) error {
+		for p := range tx.Check() {
+			// The channel must be read to its end, but a list that long
+			// helps nobody.
+			if len(problems) < maxProblems {
+				problems = append(problems, p.Error())
+			}
+		}
+		return nil
+	})
+	return problems, err
+}
+
+// probeInChild runs this program as a probe of path.
+func probeInChild(ctx context.Context, path string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return nil // as below
+	}
+	var out, errs head
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), probeEnv+"="+path)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Start(); err != nil {
+		// A program that may not start another (or was replaced on disk) has
+		// only the walk by plain reads, which went well.
+		return nil
+	}
+	err = cmd.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err == nil {
+		return nil
+	}
+	if cmd.ProcessState.ExitCode() == probeDamaged {
+		return damaged(fmt.Errorf("%w: %s", snapshot.ErrCorrupt, firstLine(out.data)))
+	}
+	return damaged(fmt.Errorf("%w: bbolt falls over it (%w): %s", snapshot.ErrCorrupt, err, firstLine(errs.data)))
+}
+
+func firstLine(b []byte) string {
+	line, _, _ := bytes.Cut(bytes.TrimSpace(b), []byte("\n"))
+	return string(line)
+}
+
+// head keeps the first bytes of an output.
+type head struct{ data []byte }
+
+func (t *head) Write(b []byte) (int, error) {
+	t.data = append(t.data, b[:min(len(b), 4096-len(t.data))]...)
+	return len(b), nil
+}

@@ -1,0 +1,62 @@
+package bolt
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"go.etcd.io/bbolt"
+
+	"keyframe/snapshot"
+)
+
+// Stats implements [snapshot.Store]. It reads the index, not the chunks.
+func (db *DB) Stats(ctx context.Context) (s snapshot.StoreStats, err error) {
+	s.Path = db.path
+	err = db.view(ctx, func(tx *bbolt.Tx) error {
+		err := tx.Bucket(bucketIndex).ForEach(func(k, v []byte) error {
+			e, err := decodeEntry(v)
+			if err != nil {
+				return fmt.Errorf("chunk %x: %w", k, err)
+			}
+			s.Chunks++
+			s.LiveBytes += int64(e.stored)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return tx.Bucket(bucketJobs).ForEachBucket(func(name []byte) error { return countHistory(tx, string(name), &s) })
+	})
+	if err != nil {
+		return snapshot.StoreStats{}, err
+	}
+	info, err := os.Stat(db.path)
+	if err != nil {
+		return snapshot.StoreStats{}, fmt.Errorf("store %s: %w", db.path, err)
+	}
+	s.FileBytes = info.Size()
+	s.FreeBytes = int64(db.file.Stats().FreeAlloc)
+	return s, nil
+}
+
+func countHistory(tx *bbolt.Tx, job string, s *snapshot.StoreStats) error {
+	h, _, err := openHistory(tx, job)
+	if err != nil {
+		return err
+	}
+	rows := 0
+	err = h.rows.ForEach(func(_, _ []byte) error { rows++; return nil })
+	if err != nil {
+		return err
+	}
+	if rows > 0 {
+		s.Jobs++
+	}
+	s.Attempts += rows
+	return h.manifests.ForEach(func(_, v []byte) error {
+		s.Checkpoints++
+		s.LiveBytes += int64(len(v))
+		return nil
+	})
+}

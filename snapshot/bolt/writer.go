@@ -1,0 +1,263 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"keyframe/snapshot"
+)
+
+var _ snapshot.Writer = (*writer)(nil)
+
+// writer makes one checkpoint. Chunks gather in a batch; a full batch is
+// stored by a goroutine while the next one fills, so that its sync costs the
+// cut no time. Memory: two batches and what bbolt needs for one.
+type writer struct {
+	db     *DB
+	row    snapshot.Checkpoint
+	ended  string                    // "committed" or "failed", then the writer is done
+	err    error                     // of a batch: sticky
+	seen   map[snapshot.ChunkID]bool // pinned
+	kept   map[snapshot.ChunkID]bool // named by the committed manifest
+	batch  *batch
+	flight chan flushed // nil when no batch is being stored
+	stored uint64
+}
+
+type batch struct {
+	data  []byte
+	items []item
+}
+
+// item is one chunk in a batch's data.
+type item struct {
+	id         snapshot.ChunkID
+	start, end int
+}
+
+type flushed struct {
+	batch *batch // for reuse
+	known uint64 // bytes of chunks that another attempt stored meanwhile
+	err   error
+}
+
+// Begin implements [snapshot.Store].
+func (db *DB) Begin(ctx context.Context, a snapshot.Attempt) (snapshot.Writer, error) {
+	row := snapshot.Checkpoint{
+		Job: a.Job, Kind: a.Kind, Name: a.Name, Note: a.Note, Trigger: a.Trigger,
+		State: snapshot.StateInProgress, StartedAt: a.StartedAt, Parent: a.Parent,
+	}
+	late := db.mem.failures()
+	err := db.update(ctx, "begin a checkpoint", func(tx *bbolt.Tx) error {
+		if err := db.saveFailures(tx, late); err != nil {
+			return err
+		}
+		h, err := makeHistory(tx, a.Job)
+		if err != nil {
+			return err
+		}
+		if row.ID, err = h.next(a.After); err != nil {
+			return err
+		}
+		// Within the transaction, so that no one sees the row in progress
+		// with nobody at work on it.
+		db.mem.start(place{a.Job, row.ID})
+		return errors.Join(h.bucket.Put(keyLast, idKey(row.ID)), h.putRow(row))
+	})
+	if err != nil {
+		db.mem.end(place{a.Job, row.ID}, nil)
+		return nil, err
+	}
+	db.mem.saved(late)
+	return &writer{db: db, row: row, seen: map[snapshot.ChunkID]bool{}, kept: map[snapshot.ChunkID]bool{}, batch: &batch{}}, nil
+}
+
+// next is the id that follows everything the job ever had and after.
+func (h history) next(after snapshot.ID) (snapshot.ID, error) {
+	last, err := h.last()
+	if err != nil {
+		return 0, err
+	}
+	// The rows can only be ahead of the counter in a damaged file; then the
+	// rows are right.
+	if k, _ := h.rows.Cursor().Last(); k != nil {
+		n, err := number(k)
+		if err != nil {
+			return 0, fmt.Errorf("job %q: key of the history: %w", h.job, err)
+		}
+		last = max(last, snapshot.ID(n))
+	}
+	last = max(last, after)
+	if last == math.MaxUint64 {
+		return 0, fmt.Errorf("job %q: no checkpoint id is left after %s", h.job, last)
+	}
+	return last + 1, nil
+}
+
+// saveFailures writes the failures that could not be written when they came.
+func (db *DB) saveFailures(tx *bbolt.Tx, late map[place]snapshot.Failure) error {
+	for p, f := range late {
+		h, ok, err := openHistory(tx, p.job)
+		if err != nil || !ok {
+			return errors.Join(err)
+		}
+		c, ok, err := h.row(p.id)
+		if err != nil {
+			return err
+		}
+		if !ok || c.State != snapshot.StateInProgress {
+			continue // deleted since
+		}
+		if err := h.putRow(failed(c, f, 0)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failed is a row as it is when the attempt failed after d.
+func failed(c snapshot.Checkpoint, f snapshot.Failure, d time.Duration) snapshot.Checkpoint {
+	c.State, c.Failure = snapshot.StateFailed, &f
+	c.DurationMs = max(0, d.Milliseconds())
+	return c
+}
+
+func (w *writer) ID() snapshot.ID { return w.row.ID }
+
+func (w *writer) StoredBytes() uint64 { return w.stored }
+
+func (w *writer) place() place { return place{w.row.Job, w.row.ID} }
+
+// usable gives the error of a writer that can't go on.
+func (w *writer) usable(ctx context.Context) error {
+	if w.ended != "" {
+		return fmt.Errorf("job %q checkpoint %s: the attempt has %s already", w.row.Job, w.row.ID, w.ended)
+	}
+	if w.err != nil {
+		return w.err
+	}
+	return ctx.Err()
+}
+
+func checkChunk(c snapshot.Chunk) error {
+	switch {
+	case len(c.Data) == 0 || uint64(len(c.Data)) != c.Ref.Stored:
+		return fmt.Errorf("chunk %s: it has %d bytes and says %d", c.Ref.ID, len(c.Data), c.Ref.Stored)
+	case len(c.Data) > 2*snapshot.MaxChunk:
+		return fmt.Errorf("chunk %s: %d bytes are more than the store takes (%d)", c.Ref.ID, len(c.Data), 2*snapshot.MaxChunk)
+	}
+	return nil
+}
+
+// WriteChunk implements [snapshot.ChunkWriter]. What it takes is durable only
+// after Commit; an error of storing may come with a later call.
+func (w *writer) WriteChunk(ctx context.Context, c snapshot.Chunk) (fresh bool, err error) {
+	if err := w.usable(ctx); err != nil {
+		return false, err
+	}
+	if err := checkChunk(c); err != nil {
+		return false, err
+	}
+	if _, ok := w.seen[c.Ref.ID]; ok {
+		return false, nil
+	}
+	must := w.db.mem.pin(c.Ref.ID)
+	w.seen[c.Ref.ID] = true
+	if !must {
+		known, err := w.db.has(ctx, c.Ref.ID)
+		if err != nil || known {
+			// After an error the chunk is not written, so the next call
+			// must not take it for known.
+			if err != nil {
+				w.db.mem.unpin(map[snapshot.ChunkID]bool{c.Ref.ID: true})
+				delete(w.seen, c.Ref.ID)
+			}
+			return false, err
+		}
+	}
+	start := len(w.batch.data)
+	w.batch.data = append(w.batch.data, c.Data...)
+	w.batch.items = append(w.batch.items, item{c.Ref.ID, start, len(w.batch.data)})
+	w.stored += uint64(len(c.Data))
+	if len(w.batch.data) >= w.db.opts.BatchBytes {
+		return true, w.flush()
+	}
+	return true, nil
+}
+
+// has reports whether a chunk is stored.
+func (db *DB) has(ctx context.Context, id snapshot.ChunkID) (ok bool, err error) {
+	err = db.view(ctx, func(tx *bbolt.Tx) error {
+		_, ok, err = lookup(tx, id)
+		return err
+	})
+	return ok, err
+}
+
+// flush hands the batch to a goroutine, after the one before has come back.
+func (w *writer) flush() error {
+	next, err := w.land()
+	if err != nil {
+		return err
+	}
+	if len(w.batch.items) == 0 {
+		return nil
+	}
+	b, flight := w.batch, make(chan flushed, 1)
+	w.batch, w.flight = next, flight
+	go func() {
+		known, err := w.db.storeBatch(b)
+		flight <- flushed{b, known, err}
+	}()
+	return nil
+}
+
+// land waits for the batch under way and gives an empty one to fill.
+func (w *writer) land() (*batch, error) {
+	if w.flight == nil {
+		return &batch{}, w.err
+	}
+	done := <-w.flight
+	w.flight = nil
+	w.stored -= done.known
+	if done.err != nil && w.err == nil {
+		w.err = fmt.Errorf("job %q checkpoint %s: %w", w.row.Job, w.row.ID, done.err)
+	}
+	done.batch.data, done.batch.items = done.batch.data[:0], done.batch.items[:0]
+	return done.batch, w.err
+}
+
+// storeBatch stores the chunks of a batch in one transaction, without a
+// reference. It gives the bytes of those that were there already.
+//
+// It does not take the caller's context: it runs beside the caller, is
+// bounded, and an attempt that is stopped drops its chunks anyway.
+func (db *DB) storeBatch(b *batch) (known uint64, err error) {
+	err = db.update(context.Background(), "store chunks", func(tx *bbolt.Tx) error {
+		chunks, index := tx.Bucket(bucketChunks), tx.Bucket(bucketIndex)
+		for _, it := range b.items {
+			if index.Get(it.id[:]) != nil {
+				known += uint64(it.end - it.start)
+				continue
+			}
+			seq, err := chunks.NextSequence()
+			if err != nil {
+				return err
+			}
+			e := entry{seq: seq, stored: uint32(it.end - it.start)}
+			if err := chunks.Put(seqKey(seq), b.data[it.start:it.end]); err != nil {
+				return fmt.Errorf("chunk %s: %w", it.id, err)
+			}
+			if err := index.Put(it.id[:], e.encode()); err != nil {
+				return fmt.Errorf("chunk %s: %w", it.id, err)
+			}
+		}
+		return nil
+	})
+	return known, err
+}
