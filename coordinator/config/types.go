@@ -3,10 +3,6 @@
 package config
 
 import (
-	"encoding/json"
-	"fmt"
-	"time"
-
 	"keyframe/keygroups"
 	"keyframe/rescale"
 	"keyframe/snapshot"
@@ -54,45 +50,51 @@ type Log struct {
 	JSON  bool   `yaml:"json"`
 }
 
-// Job defines one job. Zero fields get their defaults by WithDefaults.
+// Job defines one job. Zero fields get their defaults by WithDefaults. The
+// tags minimum, maximum, enum and doc make the API's schema.
 type Job struct {
-	Name           string        `yaml:"name" json:"name"`
-	Prefix         string        `yaml:"prefix" json:"prefix,omitempty"`
-	Parallelism    int           `yaml:"parallelism" json:"parallelism,omitempty"`
-	MaxParallelism int           `yaml:"maxParallelism" json:"maxParallelism,omitempty"`
-	KeyGroups      KeyGroups     `yaml:"keyGroups" json:"keyGroups,omitzero"`
-	OperatorState  OperatorState `yaml:"operatorState" json:"operatorState,omitzero"`
-	Checkpoint     Checkpoint    `yaml:"checkpoint" json:"checkpoint,omitzero"`
-	Retention      Retention     `yaml:"retention" json:"retention,omitzero"`
-	Recovery       Recovery      `yaml:"recovery" json:"recovery,omitzero"`
-	Sources        []Source      `yaml:"sources" json:"sources,omitempty"`
+	Name           string        `yaml:"name" json:"name" minLength:"1" doc:"Name of the job"`
+	Prefix         string        `yaml:"prefix" json:"prefix,omitempty" doc:"Beginning of every key of the job, streaming:runtime when left out"`
+	Parallelism    int           `yaml:"parallelism" json:"parallelism,omitempty" minimum:"1" maximum:"32768" doc:"Number of subtasks, 1 when left out"`
+	MaxParallelism int           `yaml:"maxParallelism" json:"maxParallelism,omitempty" minimum:"1" maximum:"32768" doc:"Number of key groups; fixed while state exists"`
+	KeyGroups      KeyGroups     `yaml:"keyGroups" json:"keyGroups,omitzero" doc:"How keys are laid out over key groups and subtasks"`
+	OperatorState  OperatorState `yaml:"operatorState" json:"operatorState,omitzero" doc:"How operator state is redistributed"`
+	Checkpoint     Checkpoint    `yaml:"checkpoint" json:"checkpoint,omitzero" doc:"When and how checkpoints are taken"`
+	Retention      Retention     `yaml:"retention" json:"retention,omitzero" doc:"Which checkpoints are kept"`
+	Recovery       Recovery      `yaml:"recovery" json:"recovery,omitzero" doc:"What happens when the state is lost"`
+	Sources        []Source      `yaml:"sources" json:"sources,omitempty" doc:"Redis Streams whose positions are part of every checkpoint"`
 }
 
 // KeyGroups is the rule of design §5.
 type KeyGroups struct {
-	Hash    keygroups.Hash    `yaml:"hash" json:"hash,omitempty"`
-	KeyType keygroups.KeyType `yaml:"keyType" json:"keyType,omitempty"`
-	Ranges  keygroups.Ranges  `yaml:"ranges" json:"ranges,omitempty"`
+	Hash    keygroups.Hash    `yaml:"hash" json:"hash,omitempty" enum:"java,flink" doc:"Rule that turns a key into a key group"`
+	KeyType keygroups.KeyType `yaml:"keyType" json:"keyType,omitempty" enum:"string,int,long" doc:"What a number key is hashed as"`
+	Ranges  keygroups.Ranges  `yaml:"ranges" json:"ranges,omitempty" enum:"leading,flink" doc:"Rule that gives each subtask its key groups"`
 }
 
 // OperatorState says how list state is cut when the parallelism changes.
 type OperatorState struct {
-	Split rescale.Split `yaml:"split" json:"split,omitempty"`
+	Split rescale.Split `yaml:"split" json:"split,omitempty" enum:"each,even" doc:"How list state is cut"`
 }
 
 // Checkpoint says when and how checkpoints are taken.
 type Checkpoint struct {
-	Schedule string         `yaml:"schedule" json:"schedule,omitempty"` // "" for on demand only
-	MinPause Duration       `yaml:"minPause" json:"minPause,omitempty"`
-	Timeout  Duration       `yaml:"timeout" json:"timeout,omitempty"`
-	MaxPause Duration       `yaml:"maxPause" json:"maxPause,omitempty"`
-	Grade    snapshot.Grade `yaml:"grade" json:"grade,omitempty"`
+	// Schedule is "" for on demand only.
+	Schedule string `yaml:"schedule" json:"schedule,omitempty" doc:"Five cron fields, a descriptor or @every; empty for on demand only"`
+	// MinPause is the least time from the end of one to the start of the next.
+	MinPause Duration `yaml:"minPause" json:"minPause,omitempty" doc:"Least time between two checkpoints"`
+	// Timeout is how long an attempt may take.
+	Timeout Duration `yaml:"timeout" json:"timeout,omitempty" doc:"How long a checkpoint may take"`
+	// MaxPause is how long writers may be held at most.
+	MaxPause Duration `yaml:"maxPause" json:"maxPause,omitempty" doc:"How long writers may be held at most"`
+	// Grade is how cuts are made.
+	Grade snapshot.Grade `yaml:"grade" json:"grade,omitempty" enum:"auto,fenced,replica,precopy,paused,quiet,snapshot" doc:"How the cut is made"`
 }
 
 // Retention says how many checkpoints are kept, and for how long.
 type Retention struct {
-	Keep   int      `yaml:"keep" json:"keep,omitempty"`
-	MaxAge Duration `yaml:"maxAge" json:"maxAge,omitempty"` // 0 for no limit
+	Keep   int      `yaml:"keep" json:"keep,omitempty" minimum:"1" doc:"How many completed checkpoints are kept, 5 when left out"`
+	MaxAge Duration `yaml:"maxAge" json:"maxAge,omitempty" doc:"How long checkpoints are kept; no limit when left out"` // 0 for no limit
 }
 
 // OnStateLoss is what happens when the state is found lost.
@@ -106,13 +108,13 @@ const (
 
 // Recovery is the policy for lost state.
 type Recovery struct {
-	OnStateLoss OnStateLoss `yaml:"onStateLoss" json:"onStateLoss,omitempty"`
+	OnStateLoss OnStateLoss `yaml:"onStateLoss" json:"onStateLoss,omitempty" enum:"restore,hold" doc:"restore the newest good checkpoint by itself, or hold and wait for a person"`
 }
 
 // Source is a Redis Streams source of the job.
 type Source struct {
-	Topic string `yaml:"topic" json:"topic"`
-	Group string `yaml:"group" json:"group"`
+	Topic string `yaml:"topic" json:"topic" minLength:"1" doc:"Topic of the streams stream:topic:{topic}:p:{n}"`
+	Group string `yaml:"group" json:"group" minLength:"1" doc:"Consumer group of the job"`
 }
 
 // Rule is the job's key group rule.
@@ -125,35 +127,3 @@ func (j Job) Rule() keygroups.Rule {
 
 // Key is where the job's state lies.
 func (j Job) Key() statebackend.Job { return statebackend.Job{Prefix: j.Prefix, Name: j.Name} }
-
-// Duration is a time.Duration that YAML and JSON write as "1m30s".
-type Duration time.Duration
-
-// String is the form of time.Duration.
-func (d Duration) String() string { return time.Duration(d).String() }
-
-// MarshalJSON writes the string form.
-func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
-
-// UnmarshalJSON reads the string form.
-func (d *Duration) UnmarshalJSON(b []byte) error {
-	var s string
-	if err := json.Unmarshal(b, &s); err != nil {
-		return fmt.Errorf("duration %s: want a string such as \"30s\"", b)
-	}
-	return d.UnmarshalText([]byte(s))
-}
-
-// UnmarshalText reads "1m30s"; the empty text is 0.
-func (d *Duration) UnmarshalText(b []byte) error {
-	if len(b) == 0 {
-		*d = 0
-		return nil
-	}
-	v, err := time.ParseDuration(string(b))
-	if err != nil {
-		return fmt.Errorf("duration %q: want a number with a unit, such as 30s, 5m or 168h", b)
-	}
-	*d = Duration(v)
-	return nil
-}

@@ -1,0 +1,66 @@
+package config
+
+import (
+	"cmp"
+	"time"
+
+	"keyframe/keygroups"
+	"keyframe/rescale"
+	"keyframe/snapshot"
+	"keyframe/statebackend"
+)
+
+// Defaults is the configuration that an empty file gives: no jobs.
+func Defaults() File {
+	return File{
+		Redis: Redis{URL: "redis://127.0.0.1:6379/0"},
+		Store: Store{Path: "keyframe.db"},
+		API:   API{Listen: "127.0.0.1:7070"},
+		Log:   Log{Level: "info"},
+	}
+}
+
+// jobDefaults is what a job has where it says nothing. Its max parallelism is
+// 0: it follows from the parallelism, see withGroups.
+func jobDefaults() Job {
+	return Job{
+		Prefix:      statebackend.DefaultPrefix,
+		Parallelism: 1,
+		KeyGroups: KeyGroups{
+			Hash: keygroups.HashJava, KeyType: keygroups.KeyString, Ranges: keygroups.RangesLeading,
+		},
+		OperatorState: OperatorState{Split: rescale.SplitEach},
+		Checkpoint: Checkpoint{
+			Timeout: Duration(5 * time.Minute), MaxPause: Duration(30 * time.Second), Grade: snapshot.GradeAuto,
+		},
+		Retention: Retention{Keep: 5},
+		Recovery:  Recovery{OnStateLoss: LossRestore},
+	}
+}
+
+// WithDefaults fills the fields that are zero; it changes no other. Fields
+// whose zero means something stay: schedule (on demand only), minPause (none)
+// and maxAge (no limit). The given job is not changed.
+func (j Job) WithDefaults() Job {
+	d := jobDefaults()
+	j.Prefix = cmp.Or(j.Prefix, d.Prefix)
+	j.Parallelism = cmp.Or(j.Parallelism, d.Parallelism)
+	j.KeyGroups.Hash = cmp.Or(j.KeyGroups.Hash, d.KeyGroups.Hash)
+	j.KeyGroups.KeyType = cmp.Or(j.KeyGroups.KeyType, d.KeyGroups.KeyType)
+	j.KeyGroups.Ranges = cmp.Or(j.KeyGroups.Ranges, d.KeyGroups.Ranges)
+	j.OperatorState.Split = cmp.Or(j.OperatorState.Split, d.OperatorState.Split)
+	j.Checkpoint.Timeout = cmp.Or(j.Checkpoint.Timeout, d.Checkpoint.Timeout)
+	j.Checkpoint.MaxPause = cmp.Or(j.Checkpoint.MaxPause, d.Checkpoint.MaxPause)
+	j.Checkpoint.Grade = cmp.Or(j.Checkpoint.Grade, d.Checkpoint.Grade)
+	j.Retention.Keep = cmp.Or(j.Retention.Keep, d.Retention.Keep)
+	j.Recovery.OnStateLoss = cmp.Or(j.Recovery.OnStateLoss, d.Recovery.OnStateLoss)
+	return j.withGroups()
+}
+
+// withGroups fills the max parallelism by the rule of design §5.
+func (j Job) withGroups() Job {
+	if j.MaxParallelism == 0 && j.Parallelism >= 1 && j.Parallelism <= keygroups.MaxMaxParallelism {
+		j.MaxParallelism = keygroups.DefaultMaxParallelism(j.Parallelism)
+	}
+	return j
+}

@@ -1,0 +1,165 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"keyframe/coordinator/schedule"
+	"keyframe/keygroups"
+	"keyframe/rescale"
+	"keyframe/snapshot"
+)
+
+// Validate checks everything that can be checked without a connection,
+// including the files and environment variables of secrets and certificates.
+// The error is a *fault.Error of code config whose cause is all Problems.
+func (f File) Validate() error { return f.problems().fault("configuration") }
+
+// Validate checks a job whose defaults are filled (WithDefaults). The error is
+// a *fault.Error of code config whose cause is all Problems.
+func (j Job) Validate() error { return j.problems("").fault("job " + text(j.Name)) }
+
+func (f File) problems() Problems {
+	var l list
+	f.Redis.check(&l)
+	if f.Store.Path == "" {
+		l.add("store.path", text(f.Store.Path), "give the path of the checkpoint store's file, such as keyframe.db")
+	}
+	f.API.check(&l)
+	oneOf(&l, "log.level", f.Log.Level, "trace", "debug", "info", "warn", "error")
+	for i, j := range f.Jobs {
+		l.all = append(l.all, j.problems("jobs["+strconv.Itoa(i)+"]")...)
+	}
+	f.checkTwins(&l)
+	return l.all
+}
+
+// checkTwins finds jobs that can't be told apart: by name, which is how
+// commands name them, or by where their state lies (prefix a with name b:c is
+// the same place as prefix a:b with name c).
+func (f File) checkTwins(l *list) {
+	byName, byRoot := map[string]int{}, map[string]int{}
+	for i, j := range f.Jobs {
+		field := fmt.Sprintf("jobs[%d].name", i)
+		if j.Name == "" {
+			continue
+		}
+		if first, ok := byName[j.Name]; ok {
+			l.add(field, text(j.Name), "jobs[%d] has the same name: give each job its own", first)
+			continue
+		}
+		byName[j.Name] = i
+		root := j.Key().Root()
+		if first, ok := byRoot[root]; ok {
+			l.add(field, text(j.Name), "its state would lie under %q, as that of jobs[%d] %q does: change the prefix or the name of one",
+				root, first, f.Jobs[first].Name)
+			continue
+		}
+		byRoot[root] = i
+	}
+}
+
+// problems checks one job; at is its path, "" for a job on its own.
+func (j Job) problems(at string) Problems {
+	var l list
+	if j.Name == "" {
+		l.add(join(at, "name"), text(j.Name), "give the job a name")
+	}
+	if j.Prefix == "" {
+		l.add(join(at, "prefix"), text(j.Prefix), "give the beginning of the job's keys, such as streaming:runtime, or leave the field out")
+	}
+	j.checkParallelism(&l, at)
+	kg := join(at, "keyGroups")
+	oneOf(&l, kg+".hash", j.KeyGroups.Hash, keygroups.HashJava, keygroups.HashFlink)
+	oneOf(&l, kg+".keyType", j.KeyGroups.KeyType, keygroups.KeyString, keygroups.KeyInt, keygroups.KeyLong)
+	oneOf(&l, kg+".ranges", j.KeyGroups.Ranges, keygroups.RangesLeading, keygroups.RangesFlink)
+	oneOf(&l, join(at, "operatorState.split"), j.OperatorState.Split, rescale.SplitEach, rescale.SplitEven)
+	j.Checkpoint.check(&l, join(at, "checkpoint"))
+	if j.Retention.Keep < 1 {
+		l.add(join(at, "retention.keep"), strconv.Itoa(j.Retention.Keep), "keep at least 1: without a checkpoint nothing can be restored")
+	}
+	atLeast(&l, join(at, "retention.maxAge"), j.Retention.MaxAge, 0, "0 for no limit, or a duration such as 168h")
+	oneOf(&l, join(at, "recovery.onStateLoss"), j.Recovery.OnStateLoss, LossRestore, LossHold)
+	j.checkSources(&l, join(at, "sources"))
+	return l.all
+}
+
+func (j Job) checkParallelism(l *list, at string) {
+	p, g := j.Parallelism, j.MaxParallelism
+	const most = keygroups.MaxMaxParallelism
+	switch {
+	case p < 1:
+		l.add(join(at, "parallelism"), strconv.Itoa(p), "give at least 1 subtask")
+	case p > most:
+		l.add(join(at, "parallelism"), strconv.Itoa(p), "give at most %d", most)
+	}
+	switch {
+	case g == 0 && (p < 1 || p > most): // it was to follow from the parallelism
+	case g < 1:
+		l.add(join(at, "maxParallelism"), strconv.Itoa(g), "give at least 1 key group, or leave the field out")
+	case g > most:
+		l.add(join(at, "maxParallelism"), strconv.Itoa(g), "give at most %d", most)
+	case p > g && p <= most:
+		l.add(join(at, "parallelism"), strconv.Itoa(p),
+			"it is above maxParallelism %d: lower it to at most %d, or raise maxParallelism if the job has no state yet", g, g)
+	}
+}
+
+func (c Checkpoint) check(l *list, at string) {
+	if c.Schedule != "" {
+		var refused *schedule.Error
+		if _, err := schedule.Parse(c.Schedule); errors.As(err, &refused) {
+			l.add(at+".schedule", text(c.Schedule), "%s: %s", refused.Problem, refused.Remedy)
+		}
+	}
+	atLeast(l, at+".minPause", c.MinPause, 0, "0 for none, or a duration such as 5s")
+	atLeast(l, at+".timeout", c.Timeout, time.Millisecond, "a duration such as 5m")
+	atLeast(l, at+".maxPause", c.MaxPause, time.Millisecond, "a duration such as 30s")
+	if _, err := snapshot.ParseGrade(string(c.Grade)); err != nil || c.Grade == "" {
+		oneOf(l, at+".grade", c.Grade, snapshot.GradeAuto, snapshot.GradeFenced, snapshot.GradeReplica,
+			snapshot.GradePrecopy, snapshot.GradePaused, snapshot.GradeQuiet, snapshot.GradeSnapshot)
+	}
+}
+
+func (j Job) checkSources(l *list, at string) {
+	seen := map[Source]int{}
+	for i, s := range j.Sources {
+		field := fmt.Sprintf("%s[%d]", at, i)
+		if s.Topic == "" {
+			l.add(field+".topic", text(s.Topic), "give the topic of the streams stream:topic:{topic}:p:{n}")
+		}
+		if s.Group == "" {
+			l.add(field+".group", text(s.Group), "give the job's consumer group")
+		}
+		if first, ok := seen[s]; ok && s.Topic != "" && s.Group != "" {
+			l.add(field, "", "sources[%d] is the same topic %q and group %q: remove one", first, s.Topic, s.Group)
+			continue
+		}
+		seen[s] = i
+	}
+}
+
+// oneOf checks a value of a closed list.
+func oneOf[T ~string](l *list, field string, v T, known ...T) {
+	if slices.Contains(known, v) {
+		return
+	}
+	var all []string
+	for _, k := range known {
+		all = append(all, string(k))
+	}
+	l.add(field, text(v), "want one of %s", strings.Join(all, ", "))
+}
+
+func atLeast(l *list, field string, d Duration, least time.Duration, want string) {
+	switch {
+	case d < 0:
+		l.add(field, d.String(), "it is negative: give %s", want)
+	case time.Duration(d) < least:
+		l.add(field, d.String(), "it is less than %s: give %s", least, want)
+	}
+}
