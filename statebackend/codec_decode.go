@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"reflect"
+	"time"
 	"unicode/utf8"
 )
 
@@ -15,7 +16,8 @@ import (
 // Jackson write, so the strings "NaN", "Infinity" and "-Infinity" are floats
 // where T has a float. Numbers in an interface come as json.Number, whose text
 // is what was written, so that they are written back as they were. Members
-// that T doesn't have are left out.
+// that T doesn't have are left out. null is an error unless T can be nil (or
+// reads it itself): it isn't the same as a zero.
 func DecodeJSON[T any](data []byte) (T, error) {
 	var v T
 	if err := decodeInto(data, reflect.ValueOf(&v).Elem()); err != nil {
@@ -29,6 +31,9 @@ func decodeInto(data []byte, into reflect.Value) error {
 	if !utf8.Valid(data) {
 		return errors.New("it is not UTF-8")
 	}
+	if isNull(data) && !takesNull(into.Type()) {
+		return errors.New("it is null: use a pointer type for values that may be null")
+	}
 	err := decodeStandard(data, into)
 	if err == nil || !mentionsNonFinite(data) {
 		return err
@@ -36,6 +41,18 @@ func decodeInto(data []byte, into reflect.Value) error {
 	into.SetZero()
 	return decodeLoose(data, into, 0)
 }
+
+func isNull(data []byte) bool { return string(bytes.TrimSpace(data)) == "null" }
+
+func takesNull(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Interface:
+		return true
+	}
+	return t != reflect.TypeFor[time.Time]() && reflect.PointerTo(t).Implements(unmarshalerType)
+}
+
+var unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
 
 func decodeStandard(data []byte, into reflect.Value) error {
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -60,11 +77,10 @@ func mentionsNonFinite(data []byte) bool {
 // encoding/json refuses: it walks the type down to the floats.
 func decodeLoose(data []byte, into reflect.Value, depth int) error {
 	t := into.Type()
-	null := string(bytes.TrimSpace(data)) == "null"
 	switch {
 	case depth > maxDepth:
 		return fmt.Errorf("nested deeper than %d", maxDepth)
-	case null, reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()):
+	case isNull(data), reflect.PointerTo(t).Implements(unmarshalerType):
 		return decodeStandard(data, into)
 	}
 	switch t.Kind() {

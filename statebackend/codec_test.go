@@ -248,7 +248,14 @@ func TestWhatCannotBeRead(t *testing.T) {
 		_, err := DecodeJSON[int](([]byte)(bad))
 		require.Error(t, err, bad)
 	}
-	_, err := DecodeJSON[string]([]byte("\"\xff\""))
+	_, err := DecodeJSON[int]([]byte(" null"))
+	require.ErrorContains(t, err, "null")
+	_, err = DecodeJSON[time.Time]([]byte("null"))
+	require.ErrorContains(t, err, "null")
+	p, err := DecodeJSON[*int]([]byte("null"))
+	require.NoError(t, err)
+	require.Nil(t, p)
+	_, err = DecodeJSON[string]([]byte("\"\xff\""))
 	require.ErrorContains(t, err, "UTF-8")
 }
 
