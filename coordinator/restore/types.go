@@ -11,6 +11,7 @@ package restore
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"keyframe/coordinator/config"
@@ -146,6 +147,8 @@ type Resumed struct {
 	Foreign bool   `json:"foreign,omitempty"`
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"`
+	// Detail is the plan of a rescale that had flipped.
+	Detail json.RawMessage `json:"detail,omitempty"`
 }
 
 var _ interface {

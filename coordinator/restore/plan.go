@@ -1,0 +1,181 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"keyframe/coordinator/config"
+	"keyframe/coordinator/fault"
+	"keyframe/snapshot"
+	"keyframe/statebackend"
+)
+
+// ready is a plan with what its execution needs.
+type ready struct {
+	plan     Plan
+	manifest *snapshot.Manifest
+	live     statebackend.Glimpse
+	request  statebackend.RestoreRequest
+	// release ends the hold on the checkpoint.
+	release func()
+}
+
+// Plan says what a restore would do. It reads the whole checkpoint, the live
+// record, the live index and the live schemas, and writes nothing. Its errors
+// are those that Run would give before it touches anything, each a
+// *fault.Error: no_checkpoint, corrupt (the caller may mark the checkpoint as
+// bad), refused (a guard, with its way round), unreachable, permission, store.
+func (e *Executor) Plan(ctx context.Context, req Request, p Progress) (Plan, error) {
+	r, err := e.prepare(ctx, req, p)
+	if err != nil {
+		return Plan{}, err
+	}
+	r.release()
+	return r.plan, nil
+}
+
+// prepare checks everything and plans. The cheap guards come first, then the
+// pass over the checkpoint, then what needs its outcome.
+func (e *Executor) prepare(ctx context.Context, req Request, p Progress) (*ready, error) {
+	if req.From == "" {
+		req.From = req.Job.Name
+	}
+	r, err := e.open(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.fill(ctx, req, r, p); err != nil {
+		r.release()
+		return nil, Fault(err, fault.Failed, "plan the restore of checkpoint %d into job %q", req.Checkpoint, req.Job.Name)
+	}
+	return r, nil
+}
+
+// open finds the checkpoint and keeps it from being deleted.
+func (e *Executor) open(ctx context.Context, req Request) (*ready, error) {
+	history, err := e.Store.List(ctx, req.From)
+	if err != nil {
+		return nil, Fault(err, fault.Store, "read the history of job %q", req.From)
+	}
+	if _, err := Listed(history, req.From, req.Checkpoint); err != nil {
+		return nil, err
+	}
+	release, err := e.Store.Hold(ctx, req.From, req.Checkpoint)
+	if err != nil {
+		return nil, Fault(err, fault.Store, "hold checkpoint %d of job %q", req.Checkpoint, req.From)
+	}
+	m, err := e.Store.Manifest(ctx, req.From, req.Checkpoint)
+	if err != nil {
+		release()
+		return nil, Fault(err, fault.Store, "read the manifest of checkpoint %d of job %q", req.Checkpoint, req.From)
+	}
+	return &ready{manifest: m, release: release}, nil
+}
+
+func (e *Executor) fill(ctx context.Context, req Request, r *ready, p Progress) error {
+	id := Identity{Checkpoint: r.manifest.Identity, Job: snapshot.Identity{
+		Server: e.Backend.Server(), Prefix: req.Job.Prefix, Job: req.Job.Name}}
+	if err := checkIdentity(id, req.As); err != nil {
+		return err
+	}
+	if err := checkLayout(r.manifest, req.Job); err != nil {
+		return err
+	}
+	var err error
+	if r.live, err = e.Backend.Look(ctx, req.Job.Key()); err != nil {
+		return Fault(err, fault.Unreachable, "look at the state of job %q in %s", req.Job.Name, e.Backend.Server())
+	}
+	if err := checkMark(r.live.Record, req.Job.Name); err != nil {
+		return err
+	}
+	r.plan = e.outline(req, r, id)
+	if err := e.lineage(ctx, req, r); err != nil {
+		return err
+	}
+	if err := e.readAll(ctx, req, r, p); err != nil {
+		return err
+	}
+	return Fault(e.Backend.Room(ctx, r.plan.Keys, r.plan.Elements, r.plan.Bytes), fault.Failed,
+		"room for the checkpoint in %s", e.Backend.Server())
+}
+
+// outline is what of the plan needs no look at the keys.
+func (e *Executor) outline(req Request, r *ready, id Identity) Plan {
+	m, now := r.manifest, e.clock(r.live)
+	plan := Plan{
+		Job: req.Job.Name, Checkpoint: req.Checkpoint, From: req.From, Identity: id,
+		TakenAt: m.CutAt.UTC(), AgeMs: max(0, now.Sub(m.CutAt).Milliseconds()),
+		Positions: positionsFor(m, req.Job), EpochFrom: r.live.Record.Epoch,
+		Warnings: append([]string{}, r.live.Warnings...),
+	}
+	if a := r.live.Assigned; a != nil {
+		plan.LiveParallelism = a.Parallelism
+	}
+	if skipped := len(m.Checkpoint.Sources) - len(plan.Positions); skipped > 0 {
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf(
+			"%d source positions are left as they are: the job has no source of their topic and group", skipped))
+	}
+	if p := parallelismOf(m); plan.LiveParallelism > 0 && p > 0 && p != plan.LiveParallelism {
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf(
+			"the job is assigned to %d subtasks now and to %d after the restore", plan.LiveParallelism, p))
+	}
+	return plan
+}
+
+// clock is the server's time where the store tells it, else the coordinator's.
+func (e *Executor) clock(live statebackend.Glimpse) time.Time {
+	if !live.At.IsZero() {
+		return live.At
+	}
+	return e.Now()
+}
+
+// readAll walks the checkpoint, which verifies it, and the live index.
+func (e *Executor) readAll(ctx context.Context, req Request, r *ready, p Progress) error {
+	job := req.Job.Key()
+	s := &scan{job: job, live: r.live.Server, asOf: r.request.AsOf,
+		rows: newRows(job, r.manifest), names: newNameSet(r.manifest.Checkpoint.Keys + r.manifest.Checkpoint.Missing)}
+	if !req.Recovery {
+		s.schemas = &schemas{ctx: ctx, live: e.Backend, job: job}
+	}
+	meter := (&Meter{Next: s, Phase: PhaseVerify, Progress: p}).Begin()
+	if err := e.feed(ctx, r.manifest, req.Job, meter); err != nil {
+		return Fault(err, fault.Store, "verify checkpoint %d of job %q", req.Checkpoint, req.From)
+	}
+	meter.End()
+	if err := s.schemas.verdict(req.AcceptSchema); err != nil {
+		return err
+	}
+	removed := uint64(0)
+	err := e.Backend.Index(ctx, job, func(name []byte) error {
+		if !s.names.has(name) {
+			removed++
+			s.rows.remove(name)
+		}
+		return nil
+	})
+	if err != nil {
+		return Fault(err, fault.Failed, "read the index of job %q", req.Job.Name)
+	}
+	s.into(&r.plan)
+	r.plan.Removed, r.plan.States = removed, s.rows.list()
+	return nil
+}
+
+// into takes the scan's numbers over.
+func (s *scan) into(p *Plan) {
+	p.Keys, p.Elements, p.Bytes, p.Expired, p.Missing = s.keys, s.elements, s.bytes, s.expired, s.missing
+	if s.schemas != nil {
+		p.SchemaDiff = s.schemas.differ
+	}
+}
+
+// feed pushes the checkpoint's keys, under the job's own root.
+func (e *Executor) feed(ctx context.Context, m *snapshot.Manifest, job config.Job, sink snapshot.Sink) error {
+	from := statebackend.Job{Prefix: m.Identity.Prefix, Name: m.Identity.Job}
+	if from != job.Key() {
+		sink = &renamer{next: sink, from: from, to: job.Key(), keep: keepSources(m, job)}
+	}
+	return snapshot.Walk(ctx, e.Store, m, sink)
+}

@@ -1,0 +1,87 @@
+package restore
+
+import (
+	"context"
+
+	"keyframe/coordinator/fault"
+	"keyframe/snapshot"
+)
+
+// Run restores. It first ends a restore that an earlier crash left in the
+// journal, makes all the checks of Plan, writes down what it is about to do,
+// and then stages, proves and flips.
+//
+// After an error nothing was changed; when it is ErrUnresolved (wrapped), the
+// state store could not be asked, the journal's entry stays, and the job
+// counts as marked until Resume succeeds. Cancelling ctx stops it cleanly
+// before the flip; after the flip it finishes. What fails after the flip is a
+// warning in the result.
+func (e *Executor) Run(ctx context.Context, req Request, p Progress) (Result, error) {
+	started := e.Now()
+	if err := e.settleOld(ctx, req); err != nil {
+		return Result{}, err
+	}
+	r, err := e.prepare(ctx, req, p)
+	if err != nil {
+		return Result{}, err
+	}
+	defer r.release()
+	s := e.swap(req, r, p)
+	if err := s.Note(ctx, PhaseStage); err != nil {
+		// The entry may have been written although the answer says no.
+		return Result{}, e.dropAfter(ctx, req.Job.Name, err)
+	}
+	flip, err := s.Run(ctx)
+	if err != nil {
+		return Result{}, e.dropAfter(ctx, req.Job.Name, err)
+	}
+	res := Result{
+		Job: req.Job.Name, Checkpoint: req.Checkpoint, Keys: flip.Keys, Elements: r.plan.Elements,
+		Expired: flip.Expired, Removed: flip.Removed, Epoch: flip.Epoch, Undo: req.Undo,
+	}
+	p.Tell(PhaseClean, res.Keys, res.Elements, r.plan.Bytes)
+	if err := e.drop(ctx, req.Job.Name); err != nil {
+		res.Warnings = append(res.Warnings, "the restore is done, but its journal entry stays until the next start: "+err.Error())
+	}
+	res.DurationMs = e.Now().Sub(started).Milliseconds()
+	return res, nil
+}
+
+// settleOld ends what an earlier crash left behind, so that there is one entry
+// for a job at most. An entry of a rescale is the rescaler's to end.
+func (e *Executor) settleOld(ctx context.Context, req Request) error {
+	old, err := GetEntry(ctx, e.Journal, req.Job.Name)
+	if err != nil || old == nil {
+		return err
+	}
+	if old.Kind != KindRestore {
+		return fault.New(fault.Busy, "it is resolved at the next start of the coordinator",
+			"job %q: %s %s of checkpoint %d was left behind at %s", old.Job, old.Kind, old.ID, old.Checkpoint,
+			old.StartedAt.UTC().Format("2006-01-02 15:04:05Z"))
+	}
+	_, err = e.resume(ctx, req.Job, *old)
+	return err
+}
+
+func (e *Executor) swap(req Request, r *ready, p Progress) *Swap {
+	rq := r.request
+	rq.ID, rq.StartedAt = e.NewID(), e.Now().UTC()
+	return &Swap{
+		Journal: e.Journal, Backend: e.Backend, Request: rq, Progress: p,
+		Entry: Entry{
+			ID: rq.ID, Job: req.Job.Name, Prefix: req.Job.Prefix, Kind: KindRestore,
+			Checkpoint: req.Checkpoint, Undo: req.Undo, StartedAt: rq.StartedAt,
+			Keys: r.plan.Keys, Elements: r.plan.Elements, Expired: r.plan.Expired,
+			Removed: r.plan.Removed, Epoch: r.plan.Epoch,
+		},
+		Feed: func(ctx context.Context, sink snapshot.Sink) error {
+			return e.feed(ctx, r.manifest, req.Job, sink)
+		},
+	}
+}
+
+func (e *Executor) drop(ctx context.Context, job string) error {
+	within, cancel := detached(ctx, cleanTimeout)
+	defer cancel()
+	return DropEntry(within, e.Journal, job)
+}

@@ -1,0 +1,157 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"keyframe/coordinator/fault"
+	"keyframe/snapshot"
+	"keyframe/statebackend"
+)
+
+// How long the steps that must not be cut short may take: their context
+// outlives the caller's. Variables for tests.
+var (
+	flipTimeout  = 5 * time.Minute
+	cleanTimeout = 30 * time.Second
+	resolveWaits = []time.Duration{0, 50 * time.Millisecond, 500 * time.Millisecond}
+)
+
+// Swap carries one restore through: stage, prove, flip. The flip is its one
+// commit point. It is what restores and rescales have in common; the journal's
+// entry must have been written before (Note does), and is the caller's to drop
+// afterwards, unless the error is ErrUnresolved.
+type Swap struct {
+	Journal snapshot.Journal
+	Backend statebackend.Backend
+	Entry   Entry
+	Request statebackend.RestoreRequest
+	// Feed pushes the keys, each time the same: it is called once to stage
+	// and once to prove.
+	Feed     func(ctx context.Context, sink snapshot.Sink) error
+	Progress Progress
+}
+
+// Note writes the entry with the phase that begins.
+func (s *Swap) Note(ctx context.Context, phase string) error {
+	s.Entry.Phase = phase
+	return PutEntry(ctx, s.Journal, s.Entry)
+}
+
+// Run does it. After an error nothing was changed and nothing is left of it in
+// the state store, unless the error is ErrUnresolved. A flip whose answer was
+// lost and that had happened is no error: the numbers are the entry's then.
+// Cancelling ctx stops it before the flip, and not after.
+func (s *Swap) Run(ctx context.Context) (statebackend.FlipResult, error) {
+	staging, err := s.Backend.Stage(ctx, s.Request)
+	if err != nil {
+		return s.giveUp(ctx, nil, err)
+	}
+	if err := s.pass(ctx, PhaseStage, staging); err != nil {
+		return s.giveUp(ctx, staging, err)
+	}
+	if err := s.prove(ctx, staging); err != nil {
+		return s.giveUp(ctx, staging, err)
+	}
+	if err := s.Note(ctx, PhaseFlip); err != nil {
+		return s.giveUp(ctx, staging, err)
+	}
+	if err := context.Cause(ctx); err != nil {
+		return s.giveUp(ctx, staging, err)
+	}
+	return s.flip(ctx, staging)
+}
+
+func (s *Swap) prove(ctx context.Context, staging statebackend.Staging) error {
+	sink, err := staging.Prove(ctx)
+	if err != nil {
+		return err
+	}
+	return s.pass(ctx, PhaseProve, sink)
+}
+
+func (s *Swap) pass(ctx context.Context, phase string, sink snapshot.Sink) error {
+	m := (&Meter{Next: sink, Phase: phase, Progress: s.Progress}).Begin()
+	if err := s.Feed(ctx, m); err != nil {
+		return fmt.Errorf("%s: %w", phase, err)
+	}
+	m.End()
+	return context.Cause(ctx)
+}
+
+func (s *Swap) flip(ctx context.Context, staging statebackend.Staging) (statebackend.FlipResult, error) {
+	s.Progress.Tell(PhaseFlip, s.Entry.Keys, s.Entry.Elements, 0)
+	within, cancel := detached(ctx, flipTimeout)
+	defer cancel()
+	res, err := staging.Flip(within)
+	if err == nil {
+		return res, nil
+	}
+	// Whatever went wrong, only the state store knows whether it happened.
+	flipped, unresolved := s.resolve(ctx)
+	within, cancel = detached(ctx, cleanTimeout)
+	defer cancel()
+	switch {
+	case unresolved != nil:
+		return statebackend.FlipResult{}, s.unresolved(err, unresolved)
+	case flipped:
+		return statebackend.FlipResult{Keys: s.Entry.Keys, Expired: s.Entry.Expired,
+			Removed: s.Entry.Removed, Epoch: s.Entry.Epoch}, nil
+	}
+	// Resolve has removed everything; this only frees what the value holds.
+	_ = staging.Abort(within)
+	return statebackend.FlipResult{}, s.unchanged(err)
+}
+
+// giveUp cleans up before the flip.
+func (s *Swap) giveUp(ctx context.Context, staging statebackend.Staging, cause error) (statebackend.FlipResult, error) {
+	if staging != nil {
+		within, cancel := detached(ctx, cleanTimeout)
+		defer cancel()
+		if staging.Abort(within) == nil {
+			return statebackend.FlipResult{}, s.unchanged(cause)
+		}
+		// What Abort could not do, Resolve repeats.
+	}
+	if _, err := s.resolve(ctx); err != nil {
+		return statebackend.FlipResult{}, s.unresolved(cause, err)
+	}
+	return statebackend.FlipResult{}, s.unchanged(cause)
+}
+
+// resolve asks the state store, again after a short wait when it fails: a
+// lost connection is often back at once.
+func (s *Swap) resolve(ctx context.Context) (flipped bool, err error) {
+	within, cancel := detached(ctx, cleanTimeout)
+	defer cancel()
+	for _, wait := range resolveWaits {
+		select {
+		case <-within.Done():
+			return false, errors.Join(err, context.Cause(within))
+		case <-time.After(wait):
+		}
+		if flipped, err = s.Backend.Resolve(within, s.Request.Job, s.Request.ID); err == nil {
+			return flipped, nil
+		}
+	}
+	return false, err
+}
+
+func (s *Swap) unchanged(cause error) error {
+	return Fault(cause, fault.Failed, "%s of job %q to checkpoint %d: nothing was changed",
+		s.Entry.Kind, s.Entry.Job, s.Entry.Checkpoint)
+}
+
+func (s *Swap) unresolved(cause, why error) error {
+	err := fmt.Errorf("%w (%w; asking the state store how it ended: %w)", ErrUnresolved, cause, why)
+	return fault.Wrap(err, fault.Unreachable,
+		"the job stays marked; it is resolved by itself once the state store answers, or at the next start",
+		"%s %s of job %q to checkpoint %d", s.Entry.Kind, s.Entry.ID, s.Entry.Job, s.Entry.Checkpoint)
+}
+
+// detached is a context that outlives ctx's cancellation for a bounded time.
+func detached(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), d)
+}
