@@ -1,0 +1,159 @@
+package redis
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"regexp"
+	"strconv"
+
+	"keyframe/snapshot"
+	"keyframe/statebackend"
+	"keyframe/statebackend/redis/resp"
+)
+
+// The scripts. Each is one atomic step of a restore.
+var (
+	//go:embed mark.lua
+	markScript string
+	//go:embed flip.lua
+	flipScript string
+	//go:embed resolve.lua
+	resolveScript string
+)
+
+// smallReply bounds the replies of scripts and of single values, in bytes of
+// memory: names are at most snapshot.MaxName.
+const smallReply = snapshot.MaxName + 1<<20
+
+var restoreID = regexp.MustCompile(`^[a-z0-9]{1,64}$`)
+
+// What a restore keeps under Job.Staging(id). Everything but the fixed names
+// is numbered, and the numbers in use are announced before they are used, so
+// that a crash leaves nothing that can't be found.
+const (
+	stageKeys   = "k"         // k0, k1…: the keys in the order of the mapping
+	stageExtras = "x"         // x0, x1…: copies of unchanged keys, pending entries
+	stageNext   = "next"      // string: all k… in use are below it
+	stageMore   = "extras"    // string: all x… in use are below it
+	stageMap    = "map"       // list: what each k… becomes, see mapEntry
+	stageIndex  = "index"     // set: names of the index
+	stageAssign = "assign"    // string: the assignment
+	stageOps    = "ops"       // hash: operator states (ScopeOperator)
+	stageSchema = "schemas"   // hash: registry entries (ScopeOperator)
+	stageFixed  = "unchanged" // list: type and name of each x… copy (ScopeOperator)
+)
+
+var stageNames = []string{stageMap, stageIndex, stageAssign, stageOps, stageSchema, stageFixed, stageMore, stageNext}
+
+// stageClient is the connection name by which a restore's writes are found,
+// so that none of them comes after the cleaning.
+func stageClient(id string) string { return clientName + "-stage-" + id }
+
+// Stage marks the job and opens the staging. The context bounds the staging
+// until Prove or Flip brings another one.
+func (b *Backend) Stage(ctx context.Context, req statebackend.RestoreRequest) (statebackend.Staging, error) {
+	if err := checkRestore(req); err != nil {
+		return nil, err
+	}
+	conn, err := b.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := newStaging(b, conn, req)
+	s.release = s.pipe.bind(ctx)
+	if err := s.open(ctx); err != nil {
+		s.hangUp()
+		return nil, err
+	}
+	return s, nil
+}
+
+func checkRestore(req statebackend.RestoreRequest) error {
+	if err := req.Job.Validate(); err != nil {
+		return err
+	}
+	if !restoreID.MatchString(req.ID) {
+		return fmt.Errorf("restore id %q: want 1 to 64 lower-case letters and digits", req.ID)
+	}
+	if req.Scope != statebackend.ScopeAll && req.Scope != statebackend.ScopeOperator {
+		return fmt.Errorf("restore scope %q: want %s or %s", req.Scope, statebackend.ScopeAll, statebackend.ScopeOperator)
+	}
+	if req.NewEpoch <= req.Epoch {
+		return fmt.Errorf("new epoch %d of a restore has to be greater than the epoch %d", req.NewEpoch, req.Epoch)
+	}
+	return checkPositions(req.Positions)
+}
+
+// open asks for the server's version and our rights, then marks the job.
+func (s *staging) open(ctx context.Context) error {
+	version, err := s.b.serverVersion(ctx)
+	if err != nil {
+		return err
+	}
+	s.version = version
+	if v, err := s.pipe.ask(smallReply, "CLIENT", "SETNAME", stageClient(s.req.ID)); err != nil && !resp.IsCode(err, "NOPERM") {
+		return s.b.mapError(err, "name the connection "+v.String())
+	}
+	if err := s.checkRights(); err != nil {
+		return err
+	}
+	return s.mark()
+}
+
+func (s *staging) mark() error {
+	kind := "restore"
+	if s.req.Scope == statebackend.ScopeOperator {
+		kind = "rescale"
+	}
+	mark, err := statebackend.EncodeMark(statebackend.Mark{
+		ID: s.req.ID, Kind: kind, Checkpoint: s.req.Checkpoint, StartedAt: s.req.StartedAt,
+	})
+	if err != nil {
+		return err
+	}
+	s.markJSON = string(mark)
+	v, err := s.pipe.ask(smallReply, "EVAL", markScript, "1", s.req.Job.Record(),
+		s.req.ID, strconv.FormatUint(s.req.Epoch, 10), s.markJSON)
+	if err != nil {
+		return s.b.mapError(err, "mark the record "+strconv.Quote(s.req.Job.Record()))
+	}
+	return s.verdict(v)
+}
+
+// verdict turns a script's refusal into an error; {"ok", …} is none.
+func (s *staging) verdict(v resp.Value) error {
+	word, detail := part(v, 0), part(v, 1)
+	job := s.req.Job.Root()
+	switch word {
+	case "ok":
+		return nil
+	case "marked":
+		return fmt.Errorf("job %q: %w: %s; wait for it, or let the coordinator resolve it", job, statebackend.ErrMarked, detail)
+	case "used":
+		return fmt.Errorf("job %q: restore %s has gone live already: a restore needs an id of its own", job, s.req.ID)
+	case "unmarked":
+		return fmt.Errorf("job %q: %w: the mark of restore %s is gone, so somebody else has ended it", job, statebackend.ErrFenced, s.req.ID)
+	case "fenced":
+		return fmt.Errorf("job %q: %w: it is %s, and the restore began at %d", job, statebackend.ErrFenced, detail, s.req.Epoch)
+	case "denied":
+		return fmt.Errorf("job %q: %w: %s on key %q: grant it with ACL SETUSER", job, statebackend.ErrPermission, detail, part(v, 2))
+	case "changed":
+		return &statebackend.KeyError{Key: []byte(detail), Op: "compare", Err: statebackend.ErrChanged}
+	case "gone":
+		return &statebackend.KeyError{Key: []byte(detail), Op: "flip", Err: fmt.Errorf(
+			"%w: what was staged for it is gone (evicted, or deleted by somebody)", statebackend.ErrMismatch)}
+	case "type":
+		return &statebackend.KeyError{Key: []byte(detail), Op: "flip", Err: fmt.Errorf(
+			"%w: it is a %s where a %s is needed", statebackend.ErrWrongType, part(v, 2), part(v, 3))}
+	}
+	return fmt.Errorf("job %q: unexpected answer of a script: %q %q", job, word, detail)
+}
+
+// part is the i-th element of a script's answer as text, "" when it has none.
+func part(v resp.Value, i int) string {
+	if i >= len(v.Array) {
+		return ""
+	}
+	return v.Array[i].String()
+}

@@ -1,0 +1,234 @@
+package redis
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"keyframe/snapshot"
+	"keyframe/statebackend"
+)
+
+// batch gathers the arguments of one command.
+type batch struct {
+	bytes []byte
+	ends  []int
+	items int // elements, each of one or two arguments
+}
+
+func (b *batch) add(arg []byte) {
+	b.bytes = append(b.bytes, arg...)
+	b.ends = append(b.ends, len(b.bytes))
+}
+
+// emptied is the batch without content, with its memory unless that has grown
+// beyond the usual.
+func (b batch) emptied() batch {
+	if cap(b.bytes) > 4*stageBytes {
+		return batch{}
+	}
+	return batch{bytes: b.bytes[:0], ends: b.ends[:0]}
+}
+
+// skipReason says why a key of the checkpoint isn't staged.
+type skipReason uint8
+
+const (
+	skipNot     skipReason = iota
+	skipMissing            // only its name is, in the index
+	skipExpired            // so is it here: the name stays in the index, as if the key had expired in its place
+	skipRequest            // the request says otherwise: the assignment, sources without positions
+)
+
+// skips decides by the key alone, so that Prove decides the same.
+func (s *staging) skips(k snapshot.Key) skipReason {
+	switch {
+	case k.Section == snapshot.SectionSource && len(s.req.Positions) == 0:
+		return skipRequest
+	case k.Section == snapshot.SectionMeta && string(k.Name) == s.req.Job.Assignment():
+		return skipRequest
+	case k.Type == snapshot.TypeMissing:
+		return skipMissing
+	case k.ExpireAt > 0 && k.ExpireAt <= s.req.AsOf.UnixMilli():
+		return skipExpired
+	}
+	return skipNot
+}
+
+// checkKey refuses keys that a restore must not write.
+func (s *staging) checkKey(k snapshot.Key) error {
+	if !k.Type.Valid() || !k.Section.Valid() {
+		return fmt.Errorf("%s in %s", k.Type, k.Section)
+	}
+	if s.req.Scope == statebackend.ScopeOperator && k.Section != snapshot.SectionOperator {
+		return fmt.Errorf("a key of section %s in a restore of operator state", k.Section)
+	}
+	job, name := s.req.Job, string(k.Name)
+	switch k.Section {
+	case snapshot.SectionKeyed, snapshot.SectionOperator:
+		if isBookkeeping(job, name) {
+			return errors.New("the index of the checkpoint lists it as state, but it is the job's own bookkeeping")
+		}
+	case snapshot.SectionMeta:
+		if name != job.Registry() && name != job.OperatorStates() && name != job.Assignment() {
+			return fmt.Errorf("not a bookkeeping key of job %q that this version knows", job.Root())
+		}
+	case snapshot.SectionSource:
+		return s.checkSourceKey(k)
+	}
+	return nil
+}
+
+// isBookkeeping tells the job's own keys, which are never state.
+func isBookkeeping(job statebackend.Job, name string) bool {
+	switch name {
+	case job.Index(), job.Registry(), job.OperatorStates(), job.Assignment(), job.Record():
+		return true
+	}
+	return strings.HasPrefix(name, strings.TrimSuffix(job.Staging(""), ":"))
+}
+
+// EndKey closes a key: it enters the mapping and, when it is state, the index.
+func (s *staging) EndKey(e snapshot.KeyEnd) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	c := &s.cur
+	if !c.open || c.left > 0 {
+		return s.fail(fmt.Errorf("key %q ends out of order: %d bytes of its last element are missing", c.key.Name, c.left))
+	}
+	c.open = false
+	if c.skip == skipNot && e.Expired {
+		c.skip = skipExpired
+		c.pending = c.pending.emptied()
+		if err := s.dropStaged(); err != nil {
+			return err
+		}
+	}
+	switch c.skip {
+	case skipExpired:
+		s.expired++
+	case skipNot:
+		if err := s.mapKey(); err != nil {
+			return err
+		}
+	}
+	if c.key.Section != snapshot.SectionKeyed && c.key.Section != snapshot.SectionOperator {
+		return nil
+	}
+	s.names.add(c.key.Name)
+	s.indexed++
+	return s.flushFull(&s.names, s.sendNames)
+}
+
+// dropStaged takes back what was written for a key that expired while it was
+// being read; its number is used again.
+func (s *staging) dropStaged() error {
+	if s.cur.stored == 0 {
+		return nil
+	}
+	return s.pipe.command(sentCommand{key: s.cur.key.Name, verb: "UNLINK", want: 1}, s.cur.target)
+}
+
+func (s *staging) mapKey() error {
+	c := &s.cur
+	if c.elements == 0 {
+		return s.fail(&statebackend.KeyError{Key: c.key.Name, Op: "stage", Err: fmt.Errorf("a %s without elements can't exist", c.key.Type)})
+	}
+	if err := s.flushElements(); err != nil {
+		return err
+	}
+	s.keep(c.key)
+	s.keys++
+	s.mapped.add(mapEntry(c.key))
+	return s.flushFull(&s.mapped, s.sendMapped)
+}
+
+// keep remembers what the flip must know of the key with the next number.
+func (s *staging) keep(k snapshot.Key) {
+	switch k.Section {
+	case snapshot.SectionMeta:
+		s.registry = s.registry || string(k.Name) == s.req.Job.Registry()
+		s.modes = s.modes || string(k.Name) == s.req.Job.OperatorStates()
+	case snapshot.SectionSource:
+		s.sources[string(k.Name)] = s.keys
+	}
+}
+
+// The letters of mapEntry.
+const (
+	mapState   = 's'
+	mapOther   = 'o' // bookkeeping and commit frontiers
+	mapPending = 'p' // pending entries: read by the flip, not put in place
+)
+
+// mapEntry says what a staged key becomes: its letter, the expiry in ms since
+// 1970 (0 for none), a colon and the name.
+func mapEntry(k snapshot.Key) []byte {
+	kind := byte(mapOther)
+	if k.Section == snapshot.SectionKeyed || k.Section == snapshot.SectionOperator {
+		kind = mapState
+	} else if _, _, ok := ParsePendingKey(k.Name); ok && k.Section == snapshot.SectionSource {
+		kind = mapPending
+	}
+	entry := strconv.AppendInt([]byte{kind}, k.ExpireAt, 10)
+	return append(append(entry, ':'), k.Name...)
+}
+
+// flushFull sends a batch that has reached the size of a command.
+func (s *staging) flushFull(b *batch, send func() error) error {
+	if len(b.ends) < stageElements && len(b.bytes) < stageBytes {
+		return nil
+	}
+	return send()
+}
+
+func (s *staging) sendMapped() error {
+	if len(s.mapped.ends) == 0 {
+		return nil
+	}
+	return s.sendBatch(sentCommand{verb: "RPUSH", want: int64(s.keys)}, []byte(s.prefix+stageMap), &s.mapped)
+}
+
+func (s *staging) sendNames() error {
+	n := len(s.names.ends)
+	if n == 0 {
+		return nil
+	}
+	first := bytes.Clone(s.names.bytes[:s.names.ends[0]])
+	cmd := sentCommand{verb: "SADD", want: int64(n), hint: fmt.Sprintf("the names of %d keys from %q on", n, first)}
+	return s.sendBatch(cmd, []byte(s.prefix+stageIndex), &s.names)
+}
+
+// finishStaging sends what is gathered and waits for every reply.
+func (s *staging) finishStaging() error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if s.cur.open {
+		return s.fail(fmt.Errorf("key %q has not ended", s.cur.key.Name))
+	}
+	if err := s.sendMapped(); err != nil {
+		return err
+	}
+	if err := s.sendNames(); err != nil {
+		return err
+	}
+	return s.pipe.finish()
+}
+
+func (s *staging) usable() error {
+	switch {
+	case s.pipe.err != nil:
+		return s.pipe.err
+	case s.result != nil:
+		return fmt.Errorf("restore %s has gone live already", s.req.ID)
+	case s.ended:
+		return fmt.Errorf("restore %s was aborted", s.req.ID)
+	}
+	return nil
+}
+
+func (s *staging) fail(err error) error { return s.pipe.fail(err) }
