@@ -292,7 +292,8 @@ func TestFlinkDefaultMaxParallelism(t *testing.T) {
 	for _, v := range all {
 		require.Equal(t, v.DefaultMaxParallelism, DefaultMaxParallelism(v.Parallelism), "parallelism %d", v.Parallelism)
 	}
-	for p, want := range map[int]int{math.MinInt: 128, -1: 128, 0: 128, 85: 128, math.MaxInt: 32768} {
+	// 171 + 85 and 683 + 341 are powers of two already.
+	for p, want := range map[int]int{math.MinInt: 128, -1: 128, 0: 128, 85: 128, 171: 256, 683: 1024, math.MaxInt: 32768} {
 		require.Equal(t, want, DefaultMaxParallelism(p), "parallelism %d", p)
 	}
 }

@@ -69,6 +69,8 @@ func TestI4UnionHandedOutCountsOnce(t *testing.T) {
 
 func TestI4UnionHandedOutEmpty(t *testing.T) {
 	requireUnion(t, unionOf(handedOut(t), []string{"a"}, []string{"a"}), 2, 3, "a", "a")
+	// A length that nobody writes makes nothing of the parts disappear.
+	requireUnion(t, unionOf(&snapshot.Handed{Length: -1}, []string{"a"}, []string{"b"}), 2, 3, "a", "b")
 }
 
 func TestI4UnionWithoutItemsIsNoKey(t *testing.T) {

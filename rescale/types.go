@@ -45,7 +45,7 @@ type Request struct {
 	Split Split
 	// States in the order of operator and name.
 	States []State
-	// Broadcast chooses the subtask whose copy counts, by OperatorField, for
+	// Broadcast chooses the subtask whose copy counts, by Field, for
 	// broadcast states whose copies disagree.
 	Broadcast map[string]int
 }

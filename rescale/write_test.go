@@ -127,18 +127,22 @@ func TestWriteNothing(t *testing.T) {
 // TestWriteRefusesAnotherCheckpoint than the plan was made from.
 func TestWriteRefusesAnotherCheckpoint(t *testing.T) {
 	for _, budget := range []int{0, 1} {
-		for name, edit := range map[string]func(*fakeJob){
-			"shorter part": func(j *fakeJob) { j.keys[1].elems = j.keys[1].elems[:2] },
-			"no part":      func(j *fakeJob) { j.keys = j.keys[:1] },
-			"unknown key":  func(j *fakeJob) { j.keys[0].key.Name = []byte("unknown") },
-			"expired name": func(j *fakeJob) { j.keys[0].key.Type = snapshot.TypeMissing },
+		for name, c := range map[string]struct {
+			edit func(*fakeJob)
+			says string
+		}{
+			"shorter part": {func(j *fakeJob) { j.keys[1].elems = j.keys[1].elems[:2] }, "items 0 to 3 of subtask 1 were planned"},
+			"no part":      {func(j *fakeJob) { j.keys = j.keys[:1] }, "items 0 to 3 of subtask 1 were planned"},
+			"unknown key":  {func(j *fakeJob) { j.keys[0].key.Name = []byte("unknown") }, `"unknown" belongs to no known state`},
+			"missing key":  {func(j *fakeJob) { j.keys[0].key.Type = snapshot.TypeMissing }, "items 0 to 3 of subtask 0 were planned"},
 		} {
 			t.Run(fmt.Sprintf("%s, budget %d", name, budget), func(t *testing.T) {
 				j := letters("abc", "def")
 				p := plan(t, j, 2, 1)
-				edit(j)
+				c.edit(j)
 				_, err := j.execution(budget).Write(t.Context(), p, &recorder{})
 				require.ErrorIs(t, err, ErrInput)
+				require.ErrorContains(t, err, c.says)
 			})
 		}
 	}
