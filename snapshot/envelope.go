@@ -76,7 +76,7 @@ func sealChunk(raw, buf []byte) (ChunkRef, []byte, error) {
 
 // OpenChunk checks a chunk's envelope whole (lengths, checksums, codec,
 // format) and gives what it is and its raw content, decompressed into buf,
-// which is grown as needed (by at most MaxChunk bytes whatever data says).
+// which is grown as needed (to little more than MaxChunk bytes whatever data says).
 // The content's records aren't looked at; [Walk] does that.
 //
 // Errors wrap ErrCorrupt, or ErrNewerFormat for a chunk of a later version
@@ -159,7 +159,8 @@ func decompress(payload, buf []byte, want int) ([]byte, error) {
 		return nil, fmt.Errorf("make the decompressor: %w", err)
 	}
 	if cap(buf) < want {
-		buf = make([]byte, 0, want)
+		// Chunks of one target differ by a little: the next one shall fit too.
+		buf = make([]byte, 0, want+want/8)
 	}
 	raw, err := dec.DecodeAll(payload, buf[:0:want])
 	if err != nil {

@@ -137,8 +137,8 @@ func manifestOf(sum Summary) *Manifest {
 		Chunks: sum.Chunks,
 	}
 	if sum.Keys > 0 {
-		m.States = []StateStats{{Operator: "op", State: "count", Type: "hash", Keys: 1, Elements: 1, Bytes: 3}}
-		m.Groups = []GroupStats{{Group: 7, Keys: 1, Elements: 1, Bytes: 2}}
+		m.States = []StateStats{{Operator: "op", State: "count", Type: "hash", Keys: 1, Elements: min(1, sum.Elements)}}
+		m.Groups = []GroupStats{{Group: 7, Keys: 1, Bytes: min(2, sum.Bytes)}}
 	}
 	return m
 }
