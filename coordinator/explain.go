@@ -39,9 +39,9 @@ var explanations = []struct {
 	{context.Canceled, fault.Failed, ""},
 }
 
-// explain gives an error for people: one that already is, or one made from
+// Explain gives an error for people: one that already is, or one made from
 // the first sentinel in its chain.
-func explain(err error) *fault.Error {
+func Explain(err error) *fault.Error {
 	var f *fault.Error
 	if errors.As(err, &f) {
 		return fault.As(err)

@@ -15,7 +15,7 @@ import (
 func (c *Coordinator) Checkpoints(ctx context.Context, name string) ([]snapshot.Checkpoint, error) {
 	history, err := c.opts.Store.List(ctx, name)
 	if err != nil {
-		return nil, explain(fmt.Errorf("list checkpoints of %q: %w", name, err))
+		return nil, Explain(fmt.Errorf("list checkpoints of %q: %w", name, err))
 	}
 	if len(history) == 0 {
 		if _, err := c.find(name); err != nil {
@@ -53,7 +53,7 @@ func (c *Coordinator) Resolve(ctx context.Context, name, which string) (snapshot
 func (c *Coordinator) Manifest(ctx context.Context, name string, id snapshot.ID) (*snapshot.Manifest, error) {
 	m, err := c.opts.Store.Manifest(ctx, name, id)
 	if err != nil {
-		return nil, explain(fmt.Errorf("checkpoint %d of job %q: %w", id, name, err))
+		return nil, Explain(fmt.Errorf("checkpoint %d of job %q: %w", id, name, err))
 	}
 	return m, nil
 }
@@ -62,7 +62,7 @@ func (c *Coordinator) Manifest(ctx context.Context, name string, id snapshot.ID)
 func (c *Coordinator) Pin(ctx context.Context, name string, id snapshot.ID, pinned bool) (snapshot.Checkpoint, error) {
 	cp, err := c.opts.Store.Edit(ctx, name, id, snapshot.Change{Pinned: &pinned})
 	if err != nil {
-		return cp, explain(fmt.Errorf("checkpoint %d of job %q: %w", id, name, err))
+		return cp, Explain(fmt.Errorf("checkpoint %d of job %q: %w", id, name, err))
 	}
 	return cp, nil
 }
@@ -79,11 +79,11 @@ func (c *Coordinator) DeleteCheckpoint(ctx context.Context, name string, id snap
 		return fault.New(fault.Refused, "--force deletes it all the same", "checkpoint %d of job %q is needed: %s", id, name, why)
 	}
 	if err := c.opts.Store.Delete(ctx, name, id); err != nil {
-		return explain(fmt.Errorf("delete checkpoint %d of job %q: %w", id, name, err))
+		return Explain(fmt.Errorf("delete checkpoint %d of job %q: %w", id, name, err))
 	}
 	if j, err := c.find(name); err == nil {
 		if err := j.learn(ctx); err != nil {
-			return explain(err)
+			return Explain(err)
 		}
 	}
 	c.emit(Event{Kind: EventCheckpointRemoved, Job: name, ID: id, Reason: "on request", Message: fmt.Sprintf("checkpoint %d deleted on request", id)})
@@ -193,7 +193,7 @@ func isCorruptOrNewer(err error) bool {
 func (c *Coordinator) StoreStats(ctx context.Context) (snapshot.StoreStats, error) {
 	s, err := c.opts.Store.Stats(ctx)
 	if err != nil {
-		return s, explain(err)
+		return s, Explain(err)
 	}
 	return s, nil
 }
@@ -203,7 +203,7 @@ func (c *Coordinator) CheckStore(ctx context.Context) ([]snapshot.Problem, time.
 	began := c.opts.Now()
 	problems, err := c.opts.Store.Check(ctx)
 	if err != nil {
-		return nil, 0, explain(err)
+		return nil, 0, Explain(err)
 	}
 	return problems, c.opts.Now().Sub(began), nil
 }

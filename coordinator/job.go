@@ -32,7 +32,7 @@ type job struct {
 
 	mu       sync.Mutex // guards what follows
 	spec     config.Job
-	schedule schedule.Schedule // nil: on demand only
+	schedule *schedule.Schedule // nil: on demand only
 	paused   bool
 	health   Health
 	running  *Operation
@@ -71,12 +71,13 @@ func newJob(c *Coordinator, spec config.Job, paused bool) (*job, error) {
 
 // become takes a new definition.
 func (j *job) become(spec config.Job) error {
-	var s schedule.Schedule
+	var s *schedule.Schedule
 	if spec.Checkpoint.Schedule != "" {
-		var err error
-		if s, err = schedule.Parse(spec.Checkpoint.Schedule); err != nil {
+		parsed, err := schedule.Parse(spec.Checkpoint.Schedule)
+		if err != nil {
 			return fault.Wrap(err, fault.Config, "", "job %q", spec.Name)
 		}
+		s = &parsed
 	}
 	j.mu.Lock()
 	j.spec, j.schedule = spec, s

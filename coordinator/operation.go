@@ -156,7 +156,7 @@ func (o *Operation) finish(now time.Time, err error, fill func(*Status)) {
 	}
 	if err != nil {
 		o.status.State = OpFailed
-		o.status.Error = explain(err)
+		o.status.Error = Explain(err)
 	}
 	close(o.done)
 }

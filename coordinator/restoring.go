@@ -65,7 +65,7 @@ func (c *Coordinator) PlanRestore(ctx context.Context, name string, req RestoreR
 	j.look(ctx, &r)
 	plan, err := j.restorer().Plan(ctx, r, nil)
 	if err != nil {
-		return restore.Plan{}, explain(err)
+		return restore.Plan{}, Explain(err)
 	}
 	return plan, nil
 }
@@ -100,7 +100,7 @@ func (c *Coordinator) Undo(ctx context.Context, name string) (*Operation, error)
 	}
 	u, err := c.loadUndo(ctx, name)
 	if err != nil {
-		return nil, explain(err)
+		return nil, Explain(err)
 	}
 	if u == nil {
 		return nil, fault.New(fault.NoCheckpoint, "`coordinator restore JOB --checkpoint ID` restores any checkpoint", "job %q has nothing to undo: no restore or rescale left an undo checkpoint", name)
@@ -118,7 +118,7 @@ func (j *job) restore(ctx context.Context, op *Operation, r restore.Request, noU
 	j.c.emit(Event{Kind: EventRestoreStarted, Job: name, ID: r.Checkpoint, Operation: op.Status().ID, Message: fmt.Sprintf("%s of checkpoint %d of job %q", what, r.Checkpoint, r.From)})
 	res, err := j.restoreSteps(ctx, op, r, noUndo, what)
 	if err != nil {
-		f := explain(err)
+		f := Explain(err)
 		j.c.emit(Event{Kind: EventRestoreFailed, Job: name, ID: r.Checkpoint, Operation: op.Status().ID, Message: what + " failed: " + f.Message})
 		return nil, f
 	}
@@ -170,7 +170,7 @@ func (c *Coordinator) PlanRescale(ctx context.Context, name string, req RescaleR
 	}
 	plan, err := j.rescaler().Plan(ctx, j.rescaleRequest(req))
 	if err != nil {
-		return rescaler.Plan{}, explain(err)
+		return rescaler.Plan{}, Explain(err)
 	}
 	return plan, nil
 }
@@ -197,7 +197,7 @@ func (j *job) rescale(ctx context.Context, op *Operation, req RescaleRequest) (*
 	j.c.emit(Event{Kind: EventRescaleStarted, Job: name, Operation: op.Status().ID, Message: fmt.Sprintf("rescale to parallelism %d", req.Parallelism)})
 	res, err := j.rescaleSteps(ctx, op, req)
 	if err != nil {
-		f := explain(err)
+		f := Explain(err)
 		j.c.emit(Event{Kind: EventRescaleFailed, Job: name, Operation: op.Status().ID, Message: "rescale failed: " + f.Message})
 		return nil, f
 	}

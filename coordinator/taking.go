@@ -50,7 +50,7 @@ func (c *Coordinator) freeName(ctx context.Context, job, name string) error {
 	}
 	history, err := c.opts.Store.List(ctx, job)
 	if err != nil {
-		return explain(fmt.Errorf("list checkpoints of %q: %w", job, err))
+		return Explain(fmt.Errorf("list checkpoints of %q: %w", job, err))
 	}
 	for _, cp := range history {
 		if cp.Name == name && cp.State != snapshot.StateFailed {
@@ -152,7 +152,7 @@ func (j *job) take(ctx context.Context, op *Operation, req cut.Request) (*snapsh
 }
 
 func (j *job) takingFailed(op *Operation, out cut.Outcome, err error) error {
-	f := explain(err)
+	f := Explain(err)
 	e := Event{Kind: EventCheckpointFailed, Job: j.config().Name, Operation: op.Status().ID, Checkpoint: out.Checkpoint, Message: "checkpoint failed: " + f.Message}
 	if out.Checkpoint != nil {
 		e.ID = out.Checkpoint.ID
@@ -259,7 +259,7 @@ func (c *Coordinator) Retention(ctx context.Context, name string, p config.Reten
 	}
 	history, err := c.opts.Store.List(ctx, name)
 	if err != nil {
-		return nil, explain(err)
+		return nil, Explain(err)
 	}
 	return Retain(history, p, j.inUse(), c.opts.Now()), nil
 }

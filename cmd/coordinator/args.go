@@ -1,0 +1,99 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// arrange puts the flags of a command line before its positional arguments,
+// wherever they stood: the library alone stops at the first argument. What
+// follows "--" is never a flag.
+func arrange(c *cli.App, args []string) ([]string, error) {
+	if len(args) == 0 {
+		return []string{c.Name}, nil
+	}
+	var path, flags, rest []string
+	commands, takes := c.Commands, takesValue(everyFlag(c.Commands))
+	var current *cli.Command
+	for i := 1; i < len(args); i++ {
+		arg := args[i]
+		switch {
+		case arg == "--":
+			rest = append(rest, args[i+1:]...)
+			i = len(args)
+		case strings.HasPrefix(arg, "-") && arg != "-":
+			flags = append(flags, arg)
+			if takes[strings.TrimLeft(arg, "-")] && i+1 < len(args) {
+				i++
+				flags = append(flags, args[i])
+			}
+		default:
+			if found := findCommand(commands, arg); found != nil && len(rest) == 0 {
+				path = append(path, arg)
+				current, commands = found, found.Subcommands
+				if len(commands) == 0 {
+					takes = takesValue(everyFlag([]*cli.Command{current}))
+				}
+				continue
+			}
+			rest = append(rest, arg)
+		}
+	}
+	out := append([]string{args[0]}, path...)
+	out = append(out, flags...)
+	if len(rest) > 0 {
+		out = append(out, "--")
+	}
+	return append(out, rest...), nil
+}
+
+func findCommand(commands []*cli.Command, name string) *cli.Command {
+	for _, c := range commands {
+		if c.HasName(name) {
+			return c
+		}
+	}
+	return nil
+}
+
+// everyFlag is every flag of some commands and of all below them.
+func everyFlag(commands []*cli.Command) []cli.Flag {
+	var all []cli.Flag
+	for _, c := range commands {
+		all = append(all, c.Flags...)
+		all = append(all, everyFlag(c.Subcommands)...)
+	}
+	return all
+}
+
+// takesValue tells the flags that are followed by a value from those that
+// stand alone.
+func takesValue(flags []cli.Flag) map[string]bool {
+	takes := map[string]bool{}
+	for _, f := range flags {
+		_, alone := f.(*cli.BoolFlag)
+		for _, name := range f.Names() {
+			takes[name] = !alone
+		}
+	}
+	return takes
+}
+
+// wantsJSON looks for -o json before the flags are parsed.
+func wantsJSON(args []string) bool {
+	for i, arg := range args {
+		name, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if arg == "--" {
+			return false
+		}
+		if !strings.HasPrefix(arg, "-") || (name != "o" && name != "output") {
+			continue
+		}
+		if !joined && i+1 < len(args) {
+			value = args[i+1]
+		}
+		return value == "json"
+	}
+	return false
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"keyframe/coordinator/api"
+	"keyframe/coordinator/fault"
+	"keyframe/snapshot"
+)
+
+func (a *app) checkpointCommand() *cli.Command {
+	force := &cli.BoolFlag{Name: "force", Usage: "also when it is needed (newest, pinned, undo)"}
+	return &cli.Command{Name: "checkpoint", Usage: "take, look at, prove and keep checkpoints", Subcommands: []*cli.Command{
+		{Name: "create", Usage: "take a checkpoint now; with --name a savepoint", ArgsUsage: "JOB", Action: a.checkpointCreate, Flags: []cli.Flag{
+			&cli.StringFlag{Name: "name", Usage: "make it a savepoint, kept until you delete it"},
+			&cli.StringFlag{Name: "note", Usage: "a remark"},
+			&cli.StringFlag{Name: "grade", Usage: "how to cut: auto, paused, snapshot, …"}, waitFlag()}},
+		{Name: "list", Usage: "the whole history", ArgsUsage: "JOB", Action: a.checkpointList},
+		{Name: "show", Usage: "one checkpoint, the newest restorable without ID", ArgsUsage: "JOB [ID]", Action: a.checkpointShow},
+		{Name: "verify", Usage: "read a checkpoint whole and report every problem", ArgsUsage: "JOB [ID]", Action: a.checkpointVerify},
+		{Name: "pin", Usage: "keep from retention", ArgsUsage: "JOB ID", Action: a.checkpointPin("pin")},
+		{Name: "unpin", Usage: "give back to retention", ArgsUsage: "JOB ID", Action: a.checkpointPin("unpin")},
+		{Name: "delete", Usage: "delete a checkpoint or savepoint", ArgsUsage: "JOB ID", Action: a.checkpointDelete, Flags: []cli.Flag{yesFlag(), force}},
+	}}
+}
+
+func checkpointPath(job, which, rest string) string {
+	if which == "" {
+		which = "latest"
+	}
+	return jobPath(job, "/checkpoints/"+api.Segment(which)+rest)
+}
+
+func (a *app) checkpointCreate(ctx *cli.Context) error {
+	args, err := positional(ctx, "JOB")
+	if err != nil {
+		return err
+	}
+	if ctx.IsSet("name") && ctx.String("name") == "" {
+		return fault.New(fault.Usage, "give it a name, or leave --name away", "the savepoint's name is empty")
+	}
+	grade := snapshot.Grade("")
+	if ctx.IsSet("grade") {
+		if grade, err = snapshot.ParseGrade(ctx.String("grade")); err != nil {
+			return fault.Wrap(err, fault.Usage, "", "--grade")
+		}
+	}
+	c, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	var op api.Operation
+	if err := c.Call(ctx.Context, http.MethodPost, jobPath(args[0], "/checkpoints"), api.CreateCheckpoint{Name: ctx.String("name"), Note: ctx.String("note"), Grade: grade}, &op); err != nil {
+		return err
+	}
+	if !ctx.Bool("wait") {
+		return a.showStarted(op)
+	}
+	if op, err = a.follow(ctx.Context, c, op); err != nil {
+		return err
+	}
+	return a.show(op.Checkpoint, func(w io.Writer) {
+		cp := op.Checkpoint
+		fmt.Fprintf(w, "%s %s completed in %s: %s keys, %s elements, %s (%s stored), grade %s, writers waited %.1f ms\n",
+			cp.Kind, nameOf(*cp), millis(cp.DurationMs), count(cp.Keys), count(cp.Elements), size(cp.Bytes), size(cp.StoredBytes), cp.Grade, cp.StallMs)
+	})
+}
+
+func (a *app) showStarted(op api.Operation) error {
+	return a.show(op, func(w io.Writer) { fmt.Fprintf(w, "operation %s (%s) started\n", op.ID, op.Kind) })
+}
+
+func (a *app) checkpointList(ctx *cli.Context) error {
+	args, err := positional(ctx, "JOB")
+	if err != nil {
+		return err
+	}
+	c, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	var out api.List[snapshot.Checkpoint]
+	if err := c.Call(ctx.Context, http.MethodGet, jobPath(args[0], "/checkpoints"), nil, &out); err != nil {
+		return err
+	}
+	return a.show(out, func(w io.Writer) {
+		if len(out.Items) == 0 {
+			fmt.Fprintf(w, "job %s has no checkpoints yet\n", quoted(args[0]))
+			return
+		}
+		now := time.Now()
+		t := newTable(w, "ID", "KIND", "STATE", "TRIGGER", "AGE", "TOOK", "STALL", "KEYS", "ELEMENTS", "SIZE", "STORED", "P", "REMARKS")
+		for _, cp := range out.Items {
+			t.AppendRow([]any{quoted(nameOf(cp)), cp.Kind, cp.State, cp.Trigger, since(cp.StartedAt, now), millis(cp.DurationMs),
+				fmt.Sprintf("%.1f ms", cp.StallMs), count(cp.Keys), count(cp.Elements), size(cp.Bytes), size(cp.StoredBytes), cp.Parallelism, marks(cp)})
+		}
+		t.Render()
+	})
+}
+
+func (a *app) checkpointShow(ctx *cli.Context) error {
+	args, err := positional(ctx, "JOB", "[ID]")
+	if err != nil {
+		return err
+	}
+	c, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	var d api.Detail
+	if err := c.Call(ctx.Context, http.MethodGet, checkpointPath(args[0], args[1], ""), nil, &d); err != nil {
+		return err
+	}
+	return a.show(d, func(w io.Writer) { showDetail(w, d, time.Now()) })
+}
+
+func showDetail(w io.Writer, d api.Detail, now time.Time) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-16s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	line(string(d.Kind), "%s of job %s, %s", quoted(nameOf(d.Checkpoint)), quoted(d.Job), d.State)
+	line("trigger", "%s, started %s (%s ago)", d.Trigger, when(d.StartedAt), since(d.StartedAt, now))
+	if d.Failure != nil {
+		line("failure", "%s: %s", d.Failure.Reason, d.Failure.Message)
+	}
+	if m := marks(d.Checkpoint); m != "" && d.Failure == nil {
+		line("remarks", "%s", m)
+	}
+	if d.State != snapshot.StateCompleted {
+		return
+	}
+	line("cut", "grade %s at %s, writers waited %.1f ms, took %s", d.Grade, when(*d.CutAt), d.StallMs, millis(d.DurationMs))
+	line("state of", "job %s, prefix %s, %s", quoted(d.Identity.Job), quoted(d.Identity.Prefix), d.Identity.Server)
+	line("holds", "%s keys, %s elements, %s; %d indexed keys did not exist", count(d.Keys), count(d.Elements), size(d.Bytes), d.Missing)
+	line("stored", "%s new, %s in %d chunks in all, format %d", size(d.StoredBytes), size(d.FullBytes), d.Chunks, d.Format)
+	line("parallelism", "%d of at most %d, hash %s, epoch %d", d.Parallelism, d.MaxParallelism, d.KeyGroups.Hash, d.Epoch)
+	if len(d.States) > 0 {
+		t := newTable(w, "OPERATOR", "STATE", "TYPE", "KEYS", "ELEMENTS", "SIZE")
+		for _, s := range d.States {
+			t.AppendRow([]any{orUnparsed(s.Operator), quoted(s.State), s.Type, count(s.Keys), count(s.Elements), size(s.Bytes)})
+		}
+		t.Render()
+	}
+	if len(d.Sources) > 0 {
+		t := newTable(w, "SOURCE", "GROUP", "PARTITION", "LAST DELIVERED", "PENDING")
+		for _, s := range d.Sources {
+			t.AppendRow([]any{quoted(s.Topic), quoted(s.Group), s.Partition, s.LastID, s.Pending})
+		}
+		t.Render()
+	}
+}
+
+func orUnparsed(s string) string {
+	if s == "" {
+		return "(not parsed)"
+	}
+	return quoted(s)
+}
+
+func (a *app) checkpointVerify(ctx *cli.Context) error {
+	args, err := positional(ctx, "JOB", "[ID]")
+	if err != nil {
+		return err
+	}
+	c, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	var op api.Operation
+	if err := c.Call(ctx.Context, http.MethodPost, checkpointPath(args[0], args[1], "/verify"), nil, &op); err != nil {
+		return err
+	}
+	if op, err = a.follow(ctx.Context, c, op); err != nil {
+		return err
+	}
+	v := op.Verify
+	err = a.show(v, func(w io.Writer) {
+		if v.OK {
+			fmt.Fprintf(w, "checkpoint %d is whole: %s keys, %s elements, every checksum and count agrees (%s)\n", v.Checkpoint, count(v.Keys), count(v.Elements), millis(v.DurationMs))
+			return
+		}
+		fmt.Fprintf(w, "checkpoint %d has %d problems:\n", v.Checkpoint, len(v.Problems))
+		for _, p := range v.Problems {
+			fmt.Fprintf(w, "  %s: %s\n", p.What, p.Detail)
+		}
+	})
+	if err == nil && !v.OK {
+		return told(fault.Problems, "problems were found")
+	}
+	return err
+}
+
+func (a *app) checkpointPin(what string) cli.ActionFunc {
+	return func(ctx *cli.Context) error {
+		args, err := positional(ctx, "JOB", "ID")
+		if err != nil {
+			return err
+		}
+		c, err := a.client(ctx)
+		if err != nil {
+			return err
+		}
+		var cp snapshot.Checkpoint
+		if err := c.Call(ctx.Context, http.MethodPost, checkpointPath(args[0], args[1], "/"+what), nil, &cp); err != nil {
+			return err
+		}
+		return a.show(cp, func(w io.Writer) { fmt.Fprintf(w, "checkpoint %s %sned\n", quoted(nameOf(cp)), what) })
+	}
+}
+
+func (a *app) checkpointDelete(ctx *cli.Context) error {
+	args, err := positional(ctx, "JOB", "ID")
+	if err != nil {
+		return err
+	}
+	c, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	var d api.Detail
+	if err := c.Call(ctx.Context, http.MethodGet, checkpointPath(args[0], args[1], ""), nil, &d); err != nil {
+		return err
+	}
+	if err := a.confirm(ctx, fmt.Sprintf("Delete %s %s of job %q, taken %s?", d.Kind, nameOf(d.Checkpoint), d.Job, when(d.StartedAt))); err != nil {
+		return err
+	}
+	path := checkpointPath(args[0], d.ID.String(), "")
+	if ctx.Bool("force") {
+		path += "?force=true"
+	}
+	if err := c.Call(ctx.Context, http.MethodDelete, path, nil, nil); err != nil {
+		return err
+	}
+	return a.show(map[string]any{"job": args[0], "id": d.ID, "deleted": true}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s %s deleted\n", d.Kind, quoted(nameOf(d.Checkpoint)))
+	})
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"keyframe/coordinator/api"
+	"keyframe/coordinator/fault"
+)
+
+// abortTime is how long an interrupted command waits for the operation to end.
+const abortTime = 15 * time.Second
+
+func waitFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "wait", Value: true, Usage: "wait for the end; --wait=false shows the operation to follow"}
+}
+
+func yesFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "don't ask"}
+}
+
+func dryRunFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "dry-run", Usage: "show the plan and change nothing"}
+}
+
+// follow waits for an operation, with progress on a terminal. An interrupt
+// asks the coordinator to stop the operation and waits for its clean end.
+func (a *app) follow(ctx context.Context, c *api.Client, op api.Operation) (api.Operation, error) {
+	var watch func(api.Operation)
+	if a.errTerminal {
+		p, w := a.bar()
+		defer p.Wait()
+		watch = w
+	}
+	done, err := c.Follow(ctx, op, watch)
+	if ctx.Err() == nil || done.Final() {
+		return done, err
+	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTime)
+	defer cancel()
+	if err := c.Call(late, http.MethodDelete, "/operations/"+api.Segment(op.ID), nil, &done); err != nil {
+		return done, err
+	}
+	done, err = c.Follow(late, done, nil)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return done, fault.New(fault.Failed, "`coordinator job show "+op.Job+"` shows it", "operation %s goes on", op.ID)
+	}
+	return done, err
+}
+
+// bar shows an operation's progress on stderr.
+func (a *app) bar() (*mpb.Progress, func(api.Operation)) {
+	p := mpb.New(mpb.WithOutput(a.err), mpb.WithWidth(40))
+	last := api.Operation{}
+	b := p.AddBar(0,
+		mpb.BarRemoveOnComplete(),
+		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string {
+			return fmt.Sprintf("%s %s", last.Kind, last.Progress.Phase)
+		}, decor.WCSyncSpaceR)),
+		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string {
+			g := last.Progress
+			return fmt.Sprintf("%s keys, %s elements, %s", count(g.Keys), count(g.Elements), size(g.Bytes))
+		})))
+	return p, func(op api.Operation) {
+		last = op
+		// The state may have grown since the total was known.
+		total := int64(max(op.Progress.TotalElements, op.Progress.Elements+1))
+		b.SetTotal(total, false)
+		b.SetCurrent(int64(op.Progress.Elements))
+		if op.Final() {
+			b.SetTotal(-1, true)
+		}
+	}
+}
+
+// confirm asks before something that can't simply be taken back. Without a
+// terminal there is nobody to ask.
+func (a *app) confirm(ctx *cli.Context, question string) error {
+	if ctx.Bool("yes") {
+		return nil
+	}
+	if !a.inTerminal {
+		return fault.New(fault.Usage, "give --yes, or --dry-run to see the plan only", "%s: nobody can be asked, stdin is no terminal", ctx.Command.Name)
+	}
+	fmt.Fprintf(a.err, "%s [y/N] ", question)
+	line, err := bufio.NewReader(a.in).ReadString('\n')
+	if err != nil {
+		return fault.Wrap(err, fault.Failed, "", "read the answer")
+	}
+	switch strings.ToLower(strings.TrimSpace(line)) {
+	case "y", "yes":
+		return nil
+	}
+	return fault.New(fault.Failed, "", "not confirmed; nothing was changed")
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"keyframe/coordinator/api"
+	"keyframe/coordinator/config"
+	"keyframe/coordinator/fault"
+)
+
+func (a *app) jobCommand() *cli.Command {
+	return &cli.Command{Name: "job", Usage: "add, look at, pause and forget jobs", Subcommands: []*cli.Command{
+		{Name: "apply", Usage: "add or change a job", ArgsUsage: "-f FILE", Action: a.jobApply, Flags: []cli.Flag{
+			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "YAML or JSON of one job; - for stdin", Required: true}}},
+		{Name: "list", Usage: "all jobs", Action: a.jobList},
+		{Name: "show", Usage: "one job", ArgsUsage: "JOB", Action: a.jobShow},
+		{Name: "pause", Usage: "stop the schedule and recovery by itself", ArgsUsage: "JOB", Action: a.jobPause("pause")},
+		{Name: "resume", Usage: "resume the schedule", ArgsUsage: "JOB", Action: a.jobPause("resume")},
+		{Name: "delete", Usage: "forget a job; its state is left alone", ArgsUsage: "JOB", Action: a.jobDelete, Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "purge", Usage: "delete its checkpoints and savepoints too"}, yesFlag()}},
+	}}
+}
+
+func jobPath(job, rest string) string { return "/jobs/" + api.Segment(job) + rest }
+
+func (a *app) readFile(path string) ([]byte, error) {
+	if path == "-" {
+		data, err := io.ReadAll(io.LimitReader(a.in, 1<<20))
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Usage, "", "read stdin")
+		}
+		return data, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Usage, "", "read file")
+	}
+	return data, nil
+}
+
+func (a *app) jobApply(ctx *cli.Context) error {
+	if _, err := positional(ctx); err != nil {
+		return err
+	}
+	data, err := a.readFile(ctx.String("file"))
+	if err != nil {
+		return err
+	}
+	job, err := config.ParseJob(data)
+	if err != nil {
+		return err
+	}
+	c, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	var out api.Job
+	if err := c.Call(ctx.Context, http.MethodPut, jobPath(job.Name, ""), job, &out); err != nil {
+		return err
+	}
+	return a.show(out, func(w io.Writer) { fmt.Fprintf(w, "job %s applied: %s\n", quoted(out.Name), out.Health.State) })
+}
+
+func (a *app) jobList(ctx *cli.Context) error {
+	if _, err := positional(ctx); err != nil {
+		return err
+	}
+	c, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	var out api.List[api.Job]
+	if err := c.Call(ctx.Context, http.MethodGet, "/jobs", nil, &out); err != nil {
+		return err
+	}
+	return a.show(out, func(w io.Writer) {
+		if len(out.Items) == 0 {
+			fmt.Fprintln(w, "no jobs; add one with `coordinator job apply -f FILE` or in the configuration")
+			return
+		}
+		now := time.Now()
+		t := newTable(w, "JOB", "HEALTH", "PARALLELISM", "LAST CHECKPOINT", "AGE", "NEXT", "FAILURES", "NOW")
+		for _, j := range out.Items {
+			last, age, next, doing := "none", "", "on demand", ""
+			if j.Last != nil {
+				last, age = nameOf(*j.Last), since(j.Last.StartedAt, now)
+			}
+			if j.NextCheckpoint != nil {
+				next = "in " + j.NextCheckpoint.Sub(now).Round(time.Second).String()
+			}
+			if j.Paused {
+				next = "paused"
+			}
+			if j.Operation != nil {
+				doing = string(j.Operation.Kind)
+			}
+			t.AppendRow([]any{quoted(j.Name), j.Health.State, fmt.Sprintf("%d of %d", j.Parallelism, j.MaxParallelism), last, age, next, j.Failures, doing})
+		}
+		t.Render()
+	})
+}
+
+func (a *app) jobShow(ctx *cli.Context) error {
+	args, err := positional(ctx, "JOB")
+	if err != nil {
+		return err
+	}
+	c, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	var j api.Job
+	if err := c.Call(ctx.Context, http.MethodGet, jobPath(args[0], ""), nil, &j); err != nil {
+		return err
+	}
+	return a.show(j, func(w io.Writer) { showJob(w, j, time.Now()) })
+}
+
+func showJob(w io.Writer, j api.Job, now time.Time) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-16s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	line("job", "%s", quoted(j.Name))
+	line("state", "%s under %s", j.Server, quoted(j.Root))
+	line("health", "%s since %s", j.Health.State, when(j.Health.Since))
+	if j.Health.Message != "" {
+		line("", "%s", j.Health.Message)
+	}
+	for _, warning := range j.Health.Warnings {
+		line("warning", "%s", warning)
+	}
+	line("epoch", "%d", j.Epoch)
+	line("parallelism", "%d of at most %d", j.Parallelism, j.MaxParallelism)
+	for _, r := range j.Ranges {
+		line("", "subtask %d: key groups %d to %d", r.Subtask, r.Start, r.End)
+		if r.Subtask == 7 && len(j.Ranges) > 9 {
+			line("", "… and %d more", len(j.Ranges)-8)
+			break
+		}
+	}
+	schedule := j.Config.Checkpoint.Schedule
+	switch {
+	case schedule == "":
+		schedule = "on demand only"
+	case j.Paused:
+		schedule += " (paused)"
+	case j.NextCheckpoint != nil:
+		schedule += fmt.Sprintf(", next in %s", j.NextCheckpoint.Sub(now).Round(time.Second))
+	}
+	line("schedule", "%s; %d times skipped", schedule, j.SkippedTicks)
+	if j.Last != nil {
+		line("last checkpoint", "%s, %s old, %s keys, %s elements", nameOf(*j.Last), since(j.Last.StartedAt, now), count(j.Last.Keys), count(j.Last.Elements))
+	} else {
+		line("last checkpoint", "none")
+	}
+	line("failures", "%d in a row", j.Failures)
+	if j.Undo != 0 {
+		line("undo", "would restore checkpoint %d", j.Undo)
+	}
+	if r := j.Recovery; r != nil {
+		line("recovery", "since %s, %d attempts; last error: %s", when(r.Since), r.Attempts, r.LastError)
+	}
+	if o := j.Operation; o != nil {
+		line("now", "%s %s: %s", o.Kind, o.ID, o.Progress.Phase)
+	}
+}
+
+func (a *app) jobPause(what string) cli.ActionFunc {
+	return func(ctx *cli.Context) error {
+		args, err := positional(ctx, "JOB")
+		if err != nil {
+			return err
+		}
+		c, err := a.client(ctx)
+		if err != nil {
+			return err
+		}
+		var j api.Job
+		if err := c.Call(ctx.Context, http.MethodPost, jobPath(args[0], "/"+what), nil, &j); err != nil {
+			return err
+		}
+		return a.show(j, func(w io.Writer) { fmt.Fprintf(w, "job %s: %sd\n", quoted(j.Name), what) })
+	}
+}
+
+func (a *app) jobDelete(ctx *cli.Context) error {
+	args, err := positional(ctx, "JOB")
+	if err != nil {
+		return err
+	}
+	c, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	var j api.Job
+	if err := c.Call(ctx.Context, http.MethodGet, jobPath(args[0], ""), nil, &j); err != nil {
+		return err
+	}
+	question := fmt.Sprintf("Forget job %q and keep its checkpoints?", args[0])
+	path := jobPath(args[0], "")
+	if ctx.Bool("purge") {
+		question = fmt.Sprintf("Forget job %q and DELETE all its checkpoints and savepoints?", args[0])
+		path += "?purge=true"
+	}
+	if err := a.confirm(ctx, question); err != nil {
+		return err
+	}
+	if err := c.Call(ctx.Context, http.MethodDelete, path, nil, nil); err != nil {
+		return err
+	}
+	return a.show(map[string]any{"job": args[0], "deleted": true, "purged": ctx.Bool("purge")}, func(w io.Writer) {
+		fmt.Fprintf(w, "job %s deleted; its state in the state store was left alone\n", quoted(args[0]))
+	})
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"keyframe/snapshot"
+)
+
+// show writes one JSON document, or what text writes.
+func (a *app) show(v any, text func(w io.Writer)) error {
+	if !a.json {
+		text(a.out)
+		return nil
+	}
+	e := json.NewEncoder(a.out)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// newTable is a plain table on w; call Render.
+func newTable(w io.Writer, header ...any) table.Writer {
+	t := table.NewWriter()
+	t.SetOutputMirror(w)
+	t.SetStyle(table.StyleLight)
+	t.Style().Options.DrawBorder = false
+	t.Style().Options.SeparateColumns = false
+	t.Style().Format.Header = 0
+	t.AppendHeader(table.Row(header))
+	return t
+}
+
+// size is a number of bytes for people.
+func size(n uint64) string {
+	if n < 1024 {
+		return strconv.FormatUint(n, 10) + " B"
+	}
+	f, unit := float64(n), 0
+	for f >= 1024 && unit < 5 {
+		f /= 1024
+		unit++
+	}
+	return fmt.Sprintf("%.1f %ciB", f, " KMGTP"[unit])
+}
+
+// count is a number with separators.
+func count(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	var b strings.Builder
+	for i, r := range s {
+		if i > 0 && (len(s)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// millis is a duration in ms for people.
+func millis(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
+
+func when(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+
+// since is an age for people, to the second.
+func since(t, now time.Time) string { return now.Sub(t).Round(time.Second).String() }
+
+// nameOf is what people call a checkpoint.
+func nameOf(c snapshot.Checkpoint) string {
+	s := c.ID.String()
+	if c.Name != "" {
+		s += " " + c.Name
+	}
+	return s
+}
+
+// marks are the remarks of a checkpoint in a listing.
+func marks(c snapshot.Checkpoint) string {
+	var m []string
+	if c.Pinned {
+		m = append(m, "pinned")
+	}
+	if c.Bad != "" {
+		m = append(m, "BAD: "+c.Bad)
+	}
+	if c.Failure != nil {
+		m = append(m, string(c.Failure.Reason)+": "+c.Failure.Message)
+	}
+	if c.Note != "" {
+		m = append(m, c.Note)
+	}
+	return strings.Join(m, "; ")
+}
+
+// quoted is a name as a person can read it: as it is, or quoted when it has
+// anything that would garble the terminal.
+func quoted(s string) string {
+	for _, r := range s {
+		if r < ' ' || r == 0x7f || r == 0xfffd {
+			return strconv.Quote(s)
+		}
+	}
+	return s
+}
