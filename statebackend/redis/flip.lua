@@ -3,15 +3,16 @@
 -- command of this script for want of it.
 -- KEYS: record, index, registry, operator states, assignment.
 -- ARGV: staging prefix, restore id, mark, expected epoch, new epoch, scope,
---   number of staged keys, number of names in the staged index, number of
---   unchanged keys, which of registry, states, assignment are staged ("111"),
+--   number of staged keys, number of names in the staged index, in the set of
+--   absent and of expired ones, number of unchanged keys, which of registry, states, assignment are staged ("111"),
 --   incarnation, attempt, checkpoint; then 6 words for each position.
 local call = redis.call
 local rec, idx, reg, ops, asg = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local P, id, mark, epoch, newepoch, scope = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local nkeys, nnames, nfixed = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local staged = ARGV[10]
-local SLICE, POS, WORDS = 1000, 14, 6
+local nkeys, nnames, nfixed = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[11])
+local nabsent, nlapsed = tonumber(ARGV[9]), tonumber(ARGV[10])
+local staged, incarnation, attempt, checkpoint = ARGV[12], ARGV[13], ARGV[14], ARGV[15]
+local SLICE, POS, WORDS = 1000, 16, 6
 local all = scope == 'all'
 
 if redis.replicate_commands then redis.replicate_commands() end -- before 7.0
@@ -87,6 +88,8 @@ end
 local function gone(name) refuse('gone', name) end
 if call('LLEN', P .. 'map') ~= nkeys then gone(P .. 'map') end
 if call('SCARD', P .. 'index') ~= nnames then gone(P .. 'index') end
+if call('SCARD', P .. 'absent') ~= nabsent then gone(P .. 'absent') end
+if call('SCARD', P .. 'expired') ~= nlapsed then gone(P .. 'expired') end
 if string.sub(staged, 3, 3) == '1' and call('EXISTS', P .. 'assign') == 0 then gone(asg) end
 if not all then
   if string.sub(staged, 2, 2) == '1' and call('EXISTS', P .. 'ops') == 0 then gone(ops) end
@@ -198,6 +201,15 @@ eachstaged(function(keys, kinds, expiries, names)
 end)
 if refusal then return refusal end
 
+for _, set in ipairs({'absent', 'expired'}) do
+  eachname(P .. set, function(names)
+    local there = call('EXISTS', unpack(names)) > 0
+    for _, name in ipairs(names) do
+      may('UNLINK', name)
+      if not all and there and not fixed[name] and call('EXISTS', name) == 1 then refuse('changed', name) end
+    end
+  end)
+end
 if all then
   eachname(idx, function(names)
     for _, name in ipairs(later(names)) do may('UNLINK', name) end
@@ -246,6 +258,9 @@ else
     call('HDEL', reg, unpack(part))
   end
 end
+
+eachname(P .. 'absent', function(names) removed = removed + call('UNLINK', unpack(names)) end)
+eachname(P .. 'expired', function(names) call('UNLINK', unpack(names)) end)
 
 eachstaged(function(keys, kinds, expiries, names)
   local old = {}
@@ -365,12 +380,12 @@ for i = POS, #ARGV, WORDS do
   if ARGV[i + 4] ~= '' then call('UNLINK', ARGV[i + 4]) end
 end
 for from = 0, nfixed - 1 do call('UNLINK', P .. 'x' .. string.format('%.0f', from)) end
-call('UNLINK', P .. 'map', P .. 'index', P .. 'assign', P .. 'ops', P .. 'schemas', P .. 'unchanged', P .. 'extras', P .. 'next')
+call('UNLINK', P .. 'map', P .. 'index', P .. 'absent', P .. 'expired', P .. 'assign', P .. 'ops', P .. 'schemas', P .. 'unchanged', P .. 'extras', P .. 'next')
 local at = tonumber(call('HGET', rec, 'checkpoint') or '0')
-if at < tonumber(ARGV[13]) then
-  call('HSET', rec, 'checkpoint', ARGV[13])
+if at < tonumber(checkpoint) then
+  call('HSET', rec, 'checkpoint', checkpoint)
   call('HDEL', rec, 'checkpointAt')
 end
-call('HSET', rec, 'incarnation', ARGV[11], 'epoch', newepoch, 'flipped', id)
-if ARGV[12] ~= '0' then call('HSET', rec, 'attempt', ARGV[12]) end
+call('HSET', rec, 'incarnation', incarnation, 'epoch', newepoch, 'flipped', id)
+if attempt ~= '0' then call('HSET', rec, 'attempt', attempt) end
 return {'ok', put, expired, removed}

@@ -38,13 +38,15 @@ const (
 	stageMore   = "extras"    // string: all x… in use are below it
 	stageMap    = "map"       // list: what each k… becomes, see mapEntry
 	stageIndex  = "index"     // set: names of the index
+	stageAbsent = "absent"    // set: names of the index that have no key
+	stageExpire = "expired"   // set: names whose key had expired when it was staged
 	stageAssign = "assign"    // string: the assignment
 	stageOps    = "ops"       // hash: operator states (ScopeOperator)
 	stageSchema = "schemas"   // hash: registry entries (ScopeOperator)
 	stageFixed  = "unchanged" // list: type and name of each x… copy (ScopeOperator)
 )
 
-var stageNames = []string{stageMap, stageIndex, stageAssign, stageOps, stageSchema, stageFixed, stageMore, stageNext}
+var stageNames = []string{stageMap, stageIndex, stageAbsent, stageExpire, stageAssign, stageOps, stageSchema, stageFixed, stageMore, stageNext}
 
 // stageClient is the connection name by which a restore's writes are found,
 // so that none of them comes after the cleaning.

@@ -182,7 +182,7 @@ func (s *staging) compareUnchanged() error {
 // runFlip sends the script on a connection that waits as long as it may take.
 // An answer that didn't come is ErrUnreachable, whatever the cause.
 func (s *staging) runFlip(ctx context.Context) (resp.Value, error) {
-	patience := s.b.addr.timeout + time.Duration(s.keys+s.indexed)*flipPatience
+	patience := s.b.addr.timeout + time.Duration(s.keys+s.index.count)*flipPatience
 	conn, err := s.b.dialPatient(ctx, patience)
 	if err != nil {
 		return resp.Value{}, s.fail(err)
@@ -206,7 +206,7 @@ func (s *staging) flipWords() []string {
 	words := []string{
 		"EVAL", flipScript, "5", job.Record(), job.Index(), job.Registry(), job.OperatorStates(), job.Assignment(),
 		s.prefix, s.req.ID, s.markJSON, u(s.req.Epoch), u(s.req.NewEpoch), string(s.req.Scope),
-		u(s.keys), u(s.indexed), u(s.extras),
+		u(s.keys), u(s.index.count), u(s.absent.count), u(s.lapsed.count), u(s.extras),
 		bit[s.registry] + bit[s.modes] + bit[s.req.Assignment != nil],
 		s.req.Incarnation, u(uint64(s.req.Attempt)), u(uint64(s.req.Checkpoint)),
 	}

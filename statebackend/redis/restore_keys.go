@@ -23,6 +23,11 @@ func (b *batch) add(arg []byte) {
 	b.ends = append(b.ends, len(b.bytes))
 }
 
+// full says that the batch has reached the size of a command.
+func (b *batch) full() bool {
+	return len(b.ends) >= stageElements || len(b.bytes) >= stageBytes
+}
+
 // emptied is the batch without content, with its memory unless that has grown
 // beyond the usual.
 func (b batch) emptied() batch {
@@ -118,9 +123,17 @@ func (s *staging) EndKey(e snapshot.KeyEnd) error {
 	if c.key.Section != snapshot.SectionKeyed && c.key.Section != snapshot.SectionOperator {
 		return nil
 	}
-	s.names.add(c.key.Name)
-	s.indexed++
-	return s.flushFull(&s.names, s.sendNames)
+	switch c.skip {
+	case skipMissing:
+		if err := s.addName(&s.absent, c.key.Name); err != nil {
+			return err
+		}
+	case skipExpired:
+		if err := s.addName(&s.lapsed, c.key.Name); err != nil {
+			return err
+		}
+	}
+	return s.addName(&s.index, c.key.Name)
 }
 
 // dropStaged takes back what was written for a key that expired while it was
@@ -143,7 +156,10 @@ func (s *staging) mapKey() error {
 	s.keep(c.key)
 	s.keys++
 	s.mapped.add(mapEntry(c.key))
-	return s.flushFull(&s.mapped, s.sendMapped)
+	if !s.mapped.full() {
+		return nil
+	}
+	return s.sendMapped()
 }
 
 // keep remembers what the flip must know of the key with the next number.
@@ -177,14 +193,6 @@ func mapEntry(k snapshot.Key) []byte {
 	return append(append(entry, ':'), k.Name...)
 }
 
-// flushFull sends a batch that has reached the size of a command.
-func (s *staging) flushFull(b *batch, send func() error) error {
-	if len(b.ends) < stageElements && len(b.bytes) < stageBytes {
-		return nil
-	}
-	return send()
-}
-
 func (s *staging) sendMapped() error {
 	if len(s.mapped.ends) == 0 {
 		return nil
@@ -192,14 +200,30 @@ func (s *staging) sendMapped() error {
 	return s.sendBatch(sentCommand{verb: "RPUSH", want: int64(s.keys)}, []byte(s.prefix+stageMap), &s.mapped)
 }
 
-func (s *staging) sendNames() error {
-	n := len(s.names.ends)
+// stagedNames is a staged set of names.
+type stagedNames struct {
+	key   string // below the staging's prefix
+	count uint64
+	batch batch // not sent yet
+}
+
+func (s *staging) addName(set *stagedNames, name []byte) error {
+	set.batch.add(name)
+	set.count++
+	if !set.batch.full() {
+		return nil
+	}
+	return s.sendNames(set)
+}
+
+func (s *staging) sendNames(set *stagedNames) error {
+	n := len(set.batch.ends)
 	if n == 0 {
 		return nil
 	}
-	first := bytes.Clone(s.names.bytes[:s.names.ends[0]])
+	first := bytes.Clone(set.batch.bytes[:set.batch.ends[0]])
 	cmd := sentCommand{verb: "SADD", want: int64(n), hint: fmt.Sprintf("the names of %d keys from %q on", n, first)}
-	return s.sendBatch(cmd, []byte(s.prefix+stageIndex), &s.names)
+	return s.sendBatch(cmd, []byte(s.prefix+set.key), &set.batch)
 }
 
 // finishStaging sends what is gathered and waits for every reply.
@@ -213,8 +237,10 @@ func (s *staging) finishStaging() error {
 	if err := s.sendMapped(); err != nil {
 		return err
 	}
-	if err := s.sendNames(); err != nil {
-		return err
+	for _, set := range []*stagedNames{&s.index, &s.absent, &s.lapsed} {
+		if err := s.sendNames(set); err != nil {
+			return err
+		}
 	}
 	return s.pipe.finish()
 }

@@ -33,10 +33,11 @@ type staging struct {
 	reserved uint64 // numbers announced for k…
 	extras   uint64 // numbers in use for x…
 	keys     uint64 // staged so far: k0 to k{keys-1}
-	indexed  uint64 // names given to the index
 	mapped   batch  // mapping entries that are not sent yet
-	names    batch  // names for the index that are not sent yet
-	expired  uint64
+	index    stagedNames
+	absent   stagedNames       // names of the index without a key
+	lapsed   stagedNames       // names of the index whose key had expired
+	expired  uint64            // all keys that had, of any section
 	registry bool              // the checkpoint has a schema registry
 	modes    bool              // the checkpoint has operator state modes
 	sources  map[string]uint64 // source keys that are staged, with their number
@@ -67,6 +68,7 @@ func newStaging(b *Backend, conn *resp.Conn, req statebackend.RestoreRequest) *s
 	return &staging{
 		b: b, req: req, prefix: req.Job.Staging(req.ID),
 		pipe: &stagePipe{b: b, conn: conn}, sources: make(map[string]uint64),
+		index: stagedNames{key: stageIndex}, absent: stagedNames{key: stageAbsent}, lapsed: stagedNames{key: stageExpire},
 	}
 }
 
