@@ -89,11 +89,11 @@ func (w *walker) walk(ctx context.Context, src ChunkSource, m *Manifest) error {
 		got := <-ahead
 		ahead = nil
 		w.raw[n%2] = got.raw[:0]
-		if n+1 < len(indexes) {
-			ahead = w.fetch(ctx, src, m.Chunks[indexes[n+1]], (n+1)%2)
-		}
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("walk checkpoint %d: %w", m.Checkpoint.ID, err)
+		}
+		if n+1 < len(indexes) {
+			ahead = w.fetch(ctx, src, m.Chunks[indexes[n+1]], (n+1)%2)
 		}
 		last := n+1 == len(indexes) || m.Chunks[indexes[n+1]].Section != m.Chunks[i].Section
 		if err := w.take(i, m.Chunks[i], got, last); err != nil {
