@@ -97,6 +97,7 @@ func TestHugeKeysPassInBoundedMemory(t *testing.T) {
 	require.Equal(t, w.bytes, sum.Stored)
 	require.Greater(t, sum.Sections[0].Chunks, 64)
 	require.NotZero(t, p.most)
+	t.Logf("peak of the live heap: %.1f MiB above the base", float64(p.most-min(p.most, base))/(1<<20))
 	require.Less(t, p.most, base+bound, "peak %d above %d", p.most, base)
 }
 

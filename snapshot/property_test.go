@@ -19,7 +19,12 @@ func genElement(t *rapid.T, kt KeyType, i int) RecordedElement {
 		e.Score = rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{
 			math.Inf(1), math.Inf(-1), math.Copysign(0, -1), 9.9999999999999694e-310})).Draw(t, "score")
 	}
-	size := rapid.OneOf(rapid.IntRange(0, 20), rapid.IntRange(0, 3000)).Draw(t, "size")
+	size := 0
+	if rapid.IntRange(0, 9).Draw(t, "long") == 0 {
+		size = rapid.IntRange(21, 3000).Draw(t, "size")
+	} else {
+		size = rapid.IntRange(0, 20).Draw(t, "size")
+	}
 	e.Value = []byte(text(size, rapid.StringN(0, 3, -1).Draw(t, "seed")))
 	e.Size = uint64(len(e.Value))
 	return RecordedElement{Field: keep(e.Field), Score: e.Score, Size: e.Size, Value: keep(e.Value)}
@@ -38,7 +43,7 @@ func genKey(t *rapid.T) RecordedKey {
 	if k.Key.Type == TypeOpaque {
 		k.Key.TypeName, k.Key.Server = "stream", rapid.StringN(0, 5, -1).Draw(t, "server")
 	} else if k.Key.Type != TypeString {
-		n = rapid.OneOf(rapid.IntRange(1, 6), rapid.IntRange(1, 300)).Draw(t, "elements")
+		n = rapid.OneOf(rapid.IntRange(1, 6), rapid.IntRange(1, 150)).Draw(t, "elements")
 	}
 	for i := range n {
 		k.Elements = append(k.Elements, genElement(t, k.Key.Type, i))
