@@ -1,0 +1,184 @@
+package backendtest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"keyframe/snapshot"
+	"keyframe/statebackend"
+)
+
+// liveDump is everything but what restores write beside the live keys.
+func liveDump(t testing.TB, h Harness) map[string]statebackend.KeySummary {
+	t.Helper()
+	return dump(t, h, job.Record())
+}
+
+// testFlipFenced (I7): the epoch moved on while we staged.
+func testFlipFenced(t *testing.T, h Harness) {
+	fill(t, h, job, "fenced")
+	_, keys := cutOf(t, h, job)
+	spoil(t, h)
+	before := liveDump(t, h)
+	s := stageKeys(t, h, request(t, h, job, "r1"), keys)
+	require.Equal(t, before, liveDump(t, h), "staging touches no live key")
+	do(t, h, cmd(statebackend.OpHSet, job.Record(), statebackend.FieldEpoch, "77"))
+	_, err := s.Flip(ctxOf(t))
+	require.ErrorIs(t, err, statebackend.ErrFenced)
+	require.ErrorContains(t, err, "77")
+	require.Equal(t, before, liveDump(t, h))
+	require.NoError(t, s.Abort(ctxOf(t)))
+	noneStaged(t, h, job)
+
+	// The mark was taken away, and then taken over.
+	s = stageKeys(t, h, request(t, h, job, "r2"), keys)
+	flipped, err := h.Backend.Resolve(ctxOf(t), job, "r2")
+	require.NoError(t, err)
+	require.False(t, flipped)
+	other := stageKeys(t, h, request(t, h, job, "r3"), keys)
+	_, err = s.Flip(ctxOf(t))
+	require.Error(t, err)
+	require.Equal(t, before, liveDump(t, h))
+	require.NoError(t, s.Abort(ctxOf(t)))
+	_, err = other.Flip(ctxOf(t))
+	require.NoError(t, err, "the abort of one restore left the other alone")
+}
+
+// stagedHash finds the staged copy of the fixture's hash with the field tamper.
+func stagedHash(t testing.TB, h Harness, id string) string {
+	t.Helper()
+	for _, key := range h.Keys(t) {
+		if !strings.HasPrefix(key, job.Staging(id)) || string(do(t, h, cmd(statebackend.OpType, key))[0].Bytes) != "hash" {
+			continue
+		}
+		if do(t, h, cmd(statebackend.OpHExists, key, "tamper"))[0].Int == 1 {
+			return key
+		}
+	}
+	require.Fail(t, "the staged hash isn't there")
+	return ""
+}
+
+func testFlipNeedsItsStage(t *testing.T, h Harness) {
+	fill(t, h, job, "needs")
+	_, keys := cutOf(t, h, job)
+	spoil(t, h)
+	before := liveDump(t, h)
+	s := stageKeys(t, h, request(t, h, job, "r1"), keys)
+	do(t, h, cmd(statebackend.OpDel, stagedHash(t, h, "r1")))
+	_, err := s.Flip(ctxOf(t))
+	require.ErrorIs(t, err, statebackend.ErrMismatch)
+	require.Equal(t, before, liveDump(t, h))
+	require.NoError(t, s.Abort(ctxOf(t)))
+
+	// A server that lost everything while we staged.
+	s = stageKeys(t, h, request(t, h, job, "r2"), keys)
+	h.Lose(t)
+	_, err = s.Flip(ctxOf(t))
+	require.Error(t, err)
+	require.Empty(t, h.Keys(t))
+	require.NoError(t, s.Abort(ctxOf(t)))
+}
+
+func testAbort(t *testing.T, h Harness) {
+	fill(t, h, job, "abort")
+	_, keys := cutOf(t, h, job)
+	spoil(t, h)
+	before := dump(t, h)
+	s := stageKeys(t, h, request(t, h, job, "r1"), keys)
+	require.NoError(t, s.Abort(ctxOf(t)))
+	require.NoError(t, s.Abort(ctxOf(t)))
+	require.Equal(t, before, dump(t, h), "live keys untouched, nothing staged left, the record without its mark")
+	_, err := s.Flip(ctxOf(t))
+	require.Error(t, err)
+	require.Equal(t, before, dump(t, h))
+
+	// In the middle of a key.
+	s, err = h.Backend.Stage(ctxOf(t), request(t, h, job, "r2"))
+	require.NoError(t, err)
+	require.NoError(t, s.BeginKey(snapshot.Key{Section: snapshot.SectionKeyed, Name: []byte("k"), Type: snapshot.TypeHash, Count: 2}))
+	require.NoError(t, s.Element(snapshot.Element{Field: []byte("f"), Size: 1, Value: []byte("v")}))
+	_, err = s.Flip(ctxOf(t))
+	require.Error(t, err, "a key isn't whole")
+	require.NoError(t, s.Abort(ctxOf(t)))
+	require.Equal(t, before, dump(t, h))
+}
+
+func testProve(t *testing.T, h Harness) {
+	fill(t, h, job, "prove")
+	_, keys := cutOf(t, h, job)
+	s := stageKeys(t, h, request(t, h, job, "r1"), keys)
+	prove := func() error {
+		p, err := s.Prove(ctxOf(t))
+		require.NoError(t, err)
+		if err := snapshot.Replay(keys, p); err != nil {
+			return err
+		}
+		return closeProof(p)
+	}
+	require.NoError(t, prove())
+	require.NoError(t, prove(), "it may be done again")
+
+	at := stagedHash(t, h, "r1")
+	do(t, h, cmd(statebackend.OpHSet, at, "tamper", "another value"))
+	err := prove()
+	require.ErrorIs(t, err, statebackend.ErrMismatch)
+	require.ErrorContains(t, err, "odd")
+	do(t, h, cmd(statebackend.OpHSet, at, "tamper", "prove"), cmd(statebackend.OpHSet, at, "one more", ""))
+	require.ErrorIs(t, prove(), statebackend.ErrMismatch)
+	do(t, h, cmd(statebackend.OpHDel, at, "one more"))
+	require.NoError(t, prove())
+	require.NoError(t, s.Abort(ctxOf(t)))
+}
+
+// closeProof waits for what a proof still has outstanding, if it is of a kind
+// that has.
+func closeProof(p snapshot.Sink) error {
+	if c, ok := p.(interface{ Close() error }); ok {
+		return c.Close()
+	}
+	return nil
+}
+
+func testResolve(t *testing.T, h Harness) {
+	ctx := ctxOf(t)
+	fill(t, h, job, "resolve")
+	_, keys := cutOf(t, h, job)
+	spoil(t, h)
+	before := dump(t, h)
+	for range 2 {
+		flipped, err := h.Backend.Resolve(ctx, job, "never")
+		require.NoError(t, err)
+		require.False(t, flipped)
+	}
+	stageKeys(t, h, request(t, h, job, "r1"), keys) // and its coordinator dies
+	flipped, err := h.Backend.Resolve(ctx, job, "other")
+	require.NoError(t, err)
+	require.False(t, flipped)
+	g, err := h.Backend.Look(ctx, job)
+	require.NoError(t, err)
+	require.NotNil(t, g.Record.Restore, "another restore's mark stays")
+	for range 2 {
+		flipped, err := h.Backend.Resolve(ctx, job, "r1")
+		require.NoError(t, err)
+		require.False(t, flipped)
+		require.Equal(t, before, dump(t, h))
+	}
+
+	req := request(t, h, job, "r2")
+	s := stageKeys(t, h, req, keys)
+	_, err = s.Flip(ctx)
+	require.NoError(t, err)
+	after := dump(t, h)
+	for range 2 {
+		flipped, err := h.Backend.Resolve(ctx, job, "r2")
+		require.NoError(t, err)
+		require.True(t, flipped)
+		require.Equal(t, after, dump(t, h))
+	}
+	checkRestored(t, h, req, keys)
+	_, err = h.Backend.Stage(ctx, func() statebackend.RestoreRequest { r := request(t, h, job, "r2"); return r }())
+	require.Error(t, err, "an id that went live can't be used again")
+}
