@@ -121,7 +121,7 @@ func (e *Executor) swap(req Request, r *ready, p Progress) (*restore.Swap, error
 	id, at := e.NewID(), e.Now().UTC()
 	live := r.live.Record
 	return &restore.Swap{
-		Journal: e.Journal, Backend: e.Backend, Progress: p,
+		Journal: e.Journal, Backend: e.Backend, Progress: p, Waits: e.waits,
 		Entry: restore.Entry{ID: id, Job: req.Job.Name, Prefix: req.Job.Prefix, Kind: restore.KindRescale,
 			Checkpoint: r.plan.Checkpoint, Undo: r.plan.Undo, StartedAt: at,
 			Removed: r.ops.keys.exist, Epoch: r.plan.Epoch, Detail: detail},

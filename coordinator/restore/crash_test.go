@@ -16,12 +16,7 @@ import (
 	"keyframe/statebackend"
 )
 
-func TestMain(m *testing.M) {
-	for i := range resolveWaits {
-		resolveWaits[i] = 0
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // small writes a state of a few keys, so that failing each call is quick, and
 // gives the checkpoint of it. Afterwards the live state differs.

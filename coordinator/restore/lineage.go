@@ -125,11 +125,13 @@ func errOutside(name []byte, from, to statebackend.Job) error {
 }
 
 // keepSources says which source keys of another job's checkpoint are restored:
-// those of the positions that are.
+// those of the positions that are. The names are the format's: the commit
+// frontier under its own, the pending entries under the stream and the group.
 func keepSources(m *snapshot.Manifest, job config.Job) func(name []byte) bool {
 	kept := map[string]bool{}
 	for _, p := range positionsFor(m, job) {
 		kept[fmt.Sprintf("streaming:mq:commit:%s:p:%d", p.Topic, p.Partition)] = true
+		kept[fmt.Sprintf("pending\x00%d\x00%s%s", len(p.Stream), p.Stream, p.Group)] = true
 	}
 	return func(name []byte) bool { return kept[string(name)] }
 }

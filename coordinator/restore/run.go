@@ -67,7 +67,7 @@ func (e *Executor) swap(req Request, r *ready, p Progress) *Swap {
 	rq := r.request
 	rq.ID, rq.StartedAt = e.NewID(), e.Now().UTC()
 	return &Swap{
-		Journal: e.Journal, Backend: e.Backend, Request: rq, Progress: p,
+		Journal: e.Journal, Backend: e.Backend, Request: rq, Progress: p, Waits: e.waits,
 		Entry: Entry{
 			ID: rq.ID, Job: req.Job.Name, Prefix: req.Job.Prefix, Kind: KindRestore,
 			Checkpoint: req.Checkpoint, Undo: req.Undo, StartedAt: rq.StartedAt,

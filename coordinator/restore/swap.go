@@ -12,12 +12,15 @@ import (
 )
 
 // How long the steps that must not be cut short may take: their context
-// outlives the caller's. Variables for tests.
-var (
+// outlives the caller's.
+const (
 	flipTimeout  = 5 * time.Minute
 	cleanTimeout = 30 * time.Second
-	resolveWaits = []time.Duration{0, 50 * time.Millisecond, 500 * time.Millisecond}
 )
+
+// defaultWaits come before each attempt to ask the state store how a restore
+// ended.
+var defaultWaits = []time.Duration{0, 50 * time.Millisecond, 500 * time.Millisecond}
 
 // Swap carries one restore through: stage, prove, flip. The flip is its one
 // commit point. It is what restores and rescales have in common; the journal's
@@ -32,6 +35,9 @@ type Swap struct {
 	// and once to prove.
 	Feed     func(ctx context.Context, sink snapshot.Sink) error
 	Progress Progress
+	// Waits come before each attempt to ask the state store how it ended;
+	// nil is three attempts within a second.
+	Waits []time.Duration
 }
 
 // Note writes the entry with the phase that begins.
@@ -126,7 +132,11 @@ func (s *Swap) giveUp(ctx context.Context, staging statebackend.Staging, cause e
 func (s *Swap) resolve(ctx context.Context) (flipped bool, err error) {
 	within, cancel := detached(ctx, cleanTimeout)
 	defer cancel()
-	for _, wait := range resolveWaits {
+	waits := s.Waits
+	if waits == nil {
+		waits = defaultWaits
+	}
+	for _, wait := range waits {
 		select {
 		case <-within.Done():
 			return false, errors.Join(err, context.Cause(within))

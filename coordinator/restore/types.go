@@ -29,6 +29,8 @@ type Executor struct {
 	Now     func() time.Time
 	// NewID gives a new unique id of lower-case letters and digits.
 	NewID func() string
+
+	waits []time.Duration // see Swap; for tests
 }
 
 // Request says what to restore.

@@ -76,7 +76,7 @@ func assemble(db *bolt.DB, backend statebackend.Backend, c *clock, job config.Jo
 }
 
 func (w *world) executor(s snapshot.Store, j snapshot.Journal, b statebackend.Backend) *Executor {
-	return &Executor{Store: s, Journal: j, Backend: b, Now: w.now.Now,
+	return &Executor{Store: s, Journal: j, Backend: b, Now: w.now.Now, waits: []time.Duration{0, 0},
 		NewID: func() string { return fmt.Sprintf("r%d", w.ids.Add(1)) }}
 }
 
