@@ -21,12 +21,9 @@ func (b *Backend) dial(ctx context.Context) (*resp.Conn, error) {
 
 // dialPatient is dial for a command that may take the server longer.
 func (b *Backend) dialPatient(ctx context.Context, timeout time.Duration) (*resp.Conn, error) {
-	nc, err := b.addr.connect(ctx)
+	nc, err := b.connect(ctx)
 	if err != nil {
 		return nil, b.mapError(err, "connect")
-	}
-	if b.wrap != nil {
-		nc = b.wrap(nc)
 	}
 	conn := resp.NewConn(&stallConn{Conn: nc, timeout: timeout})
 	release := conn.Bind(ctx)

@@ -81,6 +81,9 @@ func (b *Backend) mapReply(text string, err error, what string) error {
 		return wrap(statebackend.ErrUnreachable)
 	}
 	switch {
+	case strings.Contains(text, "The user executing the script can't"):
+		// How 7.0 says NOPERM from within a script.
+		return fmt.Errorf("%w: grant it with ACL SETUSER", wrap(statebackend.ErrPermission))
 	case strings.Contains(text, "AUTH") && strings.Contains(text, "without any password configured"):
 		return fmt.Errorf("%w: the server has no password, so give none", wrap(statebackend.ErrAuth))
 	case strings.Contains(text, "DB index is out of range"):

@@ -20,7 +20,7 @@ type Backend struct {
 	addr   address
 	client *redis.Client
 	// wrap lets tests stand between us and the server: it is applied to each
-	// raw connection. nil in the product.
+	// connection. nil in the product.
 	wrap func(net.Conn) net.Conn
 }
 
@@ -40,7 +40,7 @@ func Open(ctx context.Context, c Config) (*Backend, error) {
 	b.client = redis.NewClient(&redis.Options{
 		Network: addr.network, Addr: addr.addr, DB: addr.db,
 		Username: addr.user, Password: addr.password,
-		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) { return addr.connect(ctx) },
+		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) { return b.connect(ctx) },
 		OnConnect: func(ctx context.Context, cn *redis.Conn) error {
 			// For people who look at CLIENT LIST; a user may lack the right.
 			_ = cn.ClientSetName(ctx, clientName).Err()
@@ -74,6 +74,14 @@ func (b *Backend) Close() error {
 		return b.mapError(err, "close")
 	}
 	return nil
+}
+
+func (b *Backend) connect(ctx context.Context) (net.Conn, error) {
+	nc, err := b.addr.connect(ctx)
+	if err == nil && b.wrap != nil {
+		nc = b.wrap(nc)
+	}
+	return nc, err
 }
 
 // connect opens one connection, with TLS where the address says so.

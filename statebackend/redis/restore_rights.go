@@ -18,7 +18,7 @@ func (s *staging) neededRights() [][]string {
 		{"HGET", rec, "f"}, {"HSET", rec, "f", "v"}, {"HDEL", rec, "f"},
 		{"RPUSH", probe, "v"}, {"SADD", probe, "v"}, {"SET", probe, "v"}, {"GET", probe},
 		{"LLEN", probe}, {"LRANGE", probe, "0", "1"}, {"EXISTS", probe}, {"UNLINK", probe}, {"TIME"},
-		{"SSCAN", job.Index(), "0"}, {"SMISMEMBER", probe, "v"}, {"RENAME", probe, job.Assignment()},
+		{"SCARD", probe}, {"SSCAN", job.Index(), "0"}, {"SMISMEMBER", probe, "v"}, {"RENAME", probe, job.Assignment()},
 		{"UNLINK", job.Assignment()}, {"RENAME", probe, job.OperatorStates()}, {"UNLINK", job.OperatorStates()},
 		{"EVAL", "return 1", "0"},
 	}
@@ -26,19 +26,23 @@ func (s *staging) neededRights() [][]string {
 		return append(all, []string{"RENAME", probe, job.Index()}, []string{"UNLINK", job.Index()},
 			[]string{"RENAME", probe, job.Registry()}, []string{"UNLINK", job.Registry()})
 	}
-	return append(all, []string{"COPY", probe, probe + "0"}, []string{"SADD", job.Index(), "v"},
+	return append(all, []string{"TYPE", job.Index()}, []string{"COPY", probe, probe + "0"}, []string{"SADD", job.Index(), "v"},
 		[]string{"SREM", job.Index(), "v"}, []string{"HSET", job.Registry(), "f", "v"},
 		[]string{"HDEL", job.Registry(), "f"}, []string{"HSCAN", probe, "0"})
 }
 
 // checkRights queues the commands in a transaction that it discards: the
-// server refuses what the user may not do and does nothing.
+// server refuses what the user may not do and does nothing. That the
+// transaction is open has to be certain before the first of them is sent.
 func (s *staging) checkRights() error {
-	if err := s.pipe.finish(); err != nil {
-		return err
+	v, err := s.pipe.ask(smallReply, "MULTI")
+	if err != nil {
+		return s.b.mapError(err, "MULTI, which a restore needs")
 	}
-	rights := s.neededRights()
-	all := append([][]string{{"MULTI"}}, append(rights, []string{"DISCARD"})...)
+	if v.String() != "OK" {
+		return fmt.Errorf("MULTI was answered with %q", v.String())
+	}
+	all := append(s.neededRights(), []string{"DISCARD"})
 	for _, words := range all {
 		if err := s.pipe.conn.Command(words...); err != nil {
 			return s.pipe.lost(err)

@@ -1,0 +1,191 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"keyframe/internal/redistest"
+	"keyframe/snapshot"
+	"keyframe/statebackend"
+)
+
+// smallCheckpoint is a few keys of several types that differ from what
+// fillJob writes, so that old and new can be told apart.
+func smallCheckpoint(job statebackend.Job) []staged {
+	name := func(s string) []byte { return []byte(job.Root() + ":cg:" + s) }
+	el := func(field, value string, score float64) snapshot.Element {
+		e := snapshot.Element{Score: score, Size: uint64(len(value)), Value: []byte(value)}
+		if field != "" {
+			e.Field = []byte(field)
+		}
+		return e
+	}
+	keys := []staged{
+		{key: snapshot.Key{Section: snapshot.SectionKeyed, Name: name("small"), Type: snapshot.TypeHash},
+			elements: []snapshot.Element{el("f", "restored", 0), el("g", "two", 0)}},
+		{key: snapshot.Key{Section: snapshot.SectionKeyed, Name: name("list"), Type: snapshot.TypeZSet,
+			ExpireAt: time.Now().Add(time.Hour).UnixMilli()}, elements: []snapshot.Element{el("", "m", 2.5)}},
+		{key: snapshot.Key{Section: snapshot.SectionKeyed, Name: name("string"), Type: snapshot.TypeList},
+			elements: []snapshot.Element{el("", "1", 0), el("", "1", 0)}},
+		{key: snapshot.Key{Section: snapshot.SectionKeyed, Name: name("zset")}},
+		{key: snapshot.Key{Section: snapshot.SectionMeta, Name: []byte(job.Registry()), Type: snapshot.TypeHash},
+			elements: []snapshot.Element{el(string(name("small")), "restored|2", 0)}},
+	}
+	for i := range keys {
+		keys[i].sum()
+	}
+	return keys
+}
+
+// Invariant I3: the connection ends at call k, for each k until none is left;
+// afterwards the state is old or new, whole, and Resolve leaves no trace.
+func TestARestoreCutAtEachCallIsWholeI3(t *testing.T) {
+	srv := redistest.Start(t)
+	c, ctx := srv.Client(), context.Background()
+	healthy := openTest(t, srv)
+	keys := smallCheckpoint(testJob)
+
+	fillJob(t, c, testJob, "old")
+	_, old := apart(digests(t, c), testJob)
+	_, err := restore(ctx, healthy, testRequest("whole", 3), keys)
+	require.NoError(t, err)
+	_, fresh := apart(digests(t, c), testJob)
+
+	for _, silent := range []bool{false, true} {
+		flips, calls := 0, 0
+		for k := 1; ; k++ {
+			require.NoError(t, c.FlushAll(ctx).Err())
+			fillJob(t, c, testJob, "old")
+			f := &fault{left: k, silent: silent}
+			b, err := Open(ctx, Config{URL: srv.URL(), Lazy: true})
+			require.NoError(t, err)
+			b.wrap = f.wrap
+			s, err := b.Stage(ctx, testRequest("cut", 3))
+			if err == nil {
+				_, err = stageProveFlip(ctx, s, keys)
+				s.(*staging).hangUp()
+			}
+			require.NoError(t, b.Close())
+			if err == nil && !f.isCut() {
+				calls = k - 1
+				break
+			}
+			if err != nil {
+				require.ErrorIs(t, err, statebackend.ErrUnreachable, "call %d", k)
+			}
+			flipped, resolveErr := healthy.Resolve(ctx, testJob, "cut")
+			require.NoError(t, resolveErr)
+			noTraces(t, c, testJob)
+			_, now := apart(digests(t, c), testJob)
+			want := map[bool]map[string]string{false: old, true: fresh}[flipped]
+			requireExpiryAside(t, want, now, fmt.Sprintf("cut at call %d, silent %v, flipped %v", k, silent, flipped))
+			if flipped {
+				flips++
+				require.True(t, silent || err == nil, "flipped although the call was not sent")
+			}
+		}
+		require.Greater(t, calls, 30)
+		require.Equal(t, map[bool]int{false: 0, true: 1}[silent], flips, "only a lost answer of the flip leaves the new state")
+	}
+}
+
+// requireExpiryAside is requireSame for states whose expiry times were set at
+// different moments.
+func requireExpiryAside(t *testing.T, want, got map[string]string, what string) {
+	t.Helper()
+	cut := func(all map[string]string) map[string]string {
+		out := make(map[string]string, len(all))
+		for k, v := range all {
+			digest, expiry := v[:40], v[41:]
+			out[k] = digest + map[bool]string{true: " expires", false: " stays"}[expiry != "-1"]
+		}
+		return out
+	}
+	requireSame(t, cut(want), cut(got), what)
+}
+
+// The same for Resolve itself: cut anywhere, it can be called again.
+func TestAResolveCutAtEachCallCanBeRepeated(t *testing.T) {
+	srv := redistest.Start(t)
+	c, ctx := srv.Client(), context.Background()
+	healthy := openTest(t, srv)
+	fillJob(t, c, testJob, "old")
+	old := digests(t, c)
+	keys := smallCheckpoint(testJob)
+	for k := 1; ; k++ {
+		s, err := healthy.Stage(ctx, testRequest("again", 3))
+		require.NoError(t, err)
+		require.NoError(t, feed(s, keys))
+		require.NoError(t, s.(*staging).finishStaging())
+		s.(*staging).hangUp()
+		f := &fault{left: k, silent: k%2 == 0}
+		b, err := Open(ctx, Config{URL: srv.URL(), Lazy: true})
+		require.NoError(t, err)
+		b.wrap = f.wrap
+		_, err = b.Resolve(ctx, testJob, "again")
+		require.NoError(t, b.Close())
+		if err == nil && !f.isCut() {
+			require.Greater(t, k, 5)
+			noTraces(t, c, testJob)
+			return
+		}
+		flipped, err := healthy.Resolve(ctx, testJob, "again")
+		require.NoError(t, err)
+		require.False(t, flipped)
+		noTraces(t, c, testJob)
+		requireSame(t, old, digests(t, c), fmt.Sprintf("cut at call %d", k))
+	}
+}
+
+func TestAServerKilledInMidRestoreIsResolvedAfterItsRestart(t *testing.T) {
+	srv := redistest.Start(t, redistest.Setting("appendonly yes"), redistest.Setting("appendfsync always"))
+	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+	fillJob(t, c, testJob, "old")
+	old := digests(t, c)
+	s, err := b.Stage(ctx, testRequest("kill", 3))
+	require.NoError(t, err)
+	require.NoError(t, feed(s, smallCheckpoint(testJob)))
+	require.NoError(t, s.(*staging).finishStaging())
+	srv.Kill()
+	_, err = s.Flip(ctx)
+	require.ErrorIs(t, err, statebackend.ErrUnreachable)
+	require.ErrorIs(t, s.Abort(ctx), statebackend.ErrUnreachable)
+	srv.Restart()
+	require.True(t, srv.Client().HExists(ctx, testJob.Record(), "restore").Val(), "the job is still marked")
+	flipped, err := b.Resolve(ctx, testJob, "kill")
+	require.NoError(t, err)
+	require.False(t, flipped)
+	noTraces(t, c, testJob)
+	requireSame(t, old, digests(t, c), "after the restart")
+}
+
+func TestStagedKeysThatWereEvictedAreNamedAndTheRestFound(t *testing.T) {
+	srv := redistest.Start(t)
+	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+	// The names hold every character that a pattern of the server would use.
+	job := statebackend.Job{Prefix: "p", Name: `a*[x]^\-?`}
+	near := statebackend.Job{Prefix: "p", Name: `abbbx^\-y`}
+	fillJob(t, c, job, "old")
+	require.NoError(t, c.Set(ctx, near.Staging("ev")+"k0", "not ours", 0).Err())
+	old := digests(t, c)
+	req := testRequest("ev", 3)
+	req.Job = job
+	s, err := b.Stage(ctx, req)
+	require.NoError(t, err)
+	require.NoError(t, feed(s, smallCheckpoint(job)))
+	require.NoError(t, s.(*staging).finishStaging())
+	require.NoError(t, c.Del(ctx, job.Staging("ev")+"k1", job.Staging("ev")+stageNext).Err())
+	_, err = s.Flip(ctx)
+	require.ErrorIs(t, err, statebackend.ErrMismatch)
+	var ke *statebackend.KeyError
+	require.True(t, errors.As(err, &ke))
+	require.Equal(t, job.Root()+":cg:list", string(ke.Key))
+	require.NoError(t, s.Abort(ctx))
+	noTraces(t, c, job)
+	requireSame(t, old, digests(t, c), "after the abort")
+}

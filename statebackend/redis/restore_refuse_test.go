@@ -1,0 +1,318 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"keyframe/internal/redistest"
+	"keyframe/snapshot"
+	"keyframe/statebackend"
+)
+
+// limitedUser opens the store as a user who may do everything but some
+// commands.
+func limitedUser(t *testing.T, srv *redistest.Server, rules ...string) *Backend {
+	t.Helper()
+	args := []any{"ACL", "SETUSER", "limited", "reset", "on", ">secret-pw", "~*", "&*", "+@all"}
+	for _, r := range rules {
+		args = append(args, r)
+	}
+	srv.Do(args...)
+	b, err := Open(context.Background(), Config{URL: "redis://limited:secret-pw@" + srv.Addr + "/0"})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return b
+}
+
+func TestARestoreThatLacksARightChangesNothing(t *testing.T) {
+	srv := redistest.Start(t)
+	c, admin, ctx := srv.Client(), openTest(t, srv), context.Background()
+	fillJob(t, c, testJob, "mine")
+	addSource(t, c)
+	keys := append(readJob(t, admin, testJob), sourceKeys(t, admin)...)
+	disturb(t, c, testJob)
+	before := digests(t, c)
+	groups := c.XInfoGroups(ctx, testStream).Val()
+	for _, cmd := range []string{
+		"eval", "hset", "hdel", "hget", "rpush", "sadd", "zadd", "set", "get", "restore", "rename", "unlink", "pexpireat",
+		"exists", "lrange", "llen", "sscan", "smismember", "time", "scard", "hgetall", "hscan", "smembers", "zrange", "dump", "multi",
+		"xgroup|setid", "xgroup|create", "xack", "xclaim", "xpending", "xinfo|groups",
+	} {
+		t.Run(strings.ReplaceAll(cmd, "|", "_"), func(t *testing.T) {
+			b := limitedUser(t, srv, "-"+cmd)
+			req := testRequest("denied", 3)
+			req.Positions = testPositions()
+			_, err := restore(ctx, b, req, keys)
+			require.ErrorIs(t, err, statebackend.ErrPermission)
+			require.NotContains(t, err.Error(), "secret-pw")
+			word, _, _ := strings.Cut(cmd, "|")
+			require.Contains(t, strings.ToLower(err.Error()), word, "the right is named")
+			// What this user can't clean, another one can.
+			flipped, err := admin.Resolve(ctx, testJob, "denied")
+			require.NoError(t, err)
+			require.False(t, flipped)
+			noTraces(t, c, testJob)
+			requireSame(t, before, digests(t, c), "without "+cmd)
+			require.Equal(t, groups, c.XInfoGroups(ctx, testStream).Val())
+		})
+	}
+}
+
+func TestARestoreThatMayNotWriteOneKeyChangesNothing(t *testing.T) {
+	srv := redistest.Start(t)
+	c, admin, ctx := srv.Client(), openTest(t, srv), context.Background()
+	fillJob(t, c, testJob, "mine")
+	keys := readJob(t, admin, testJob)
+	disturb(t, c, testJob)
+	before := digests(t, c)
+	for _, hidden := range []string{"big", "later", "missing"} {
+		// All keys of the job but one: later is only in the live index,
+		// missing only a name in the checkpoint.
+		root := aclPattern(testJob.Root())
+		rules := []string{"resetkeys", "~" + root + ":[^c]*", "~" + root + ":coordinator*"}
+		allow := func(name string) {
+			if strings.HasPrefix(name, testJob.Root()+":cg:") && name != testJob.Root()+":cg:"+hidden {
+				rules = append(rules, "~"+aclPattern(name))
+			}
+		}
+		for k := range before {
+			allow(k)
+		}
+		for _, k := range keys {
+			allow(string(k.key.Name))
+		}
+		b := limitedUser(t, srv, rules...)
+		_, err := restore(ctx, b, testRequest("hidden", 3), keys)
+		require.ErrorIs(t, err, statebackend.ErrPermission, hidden)
+		noTraces(t, c, testJob)
+		requireSame(t, before, digests(t, c), "hidden "+hidden)
+	}
+}
+
+// aclPattern matches one name, as far as a rule can say it.
+func aclPattern(name string) string {
+	name = strings.NewReplacer(" ", "?", "\x00", "?", "*", "?", "[", "?").Replace(name)
+	if len(name) > 1000 {
+		name = name[:1000] + "*"
+	}
+	return name
+}
+
+func TestEveryRefusalIsTold(t *testing.T) {
+	srv := redistest.Start(t)
+	c, ctx := srv.Client(), context.Background()
+	b := limitedUser(t, srv, "-zadd")
+	var keys []staged
+	for i := range 20 {
+		k := staged{
+			key:      snapshot.Key{Section: snapshot.SectionKeyed, Name: fmt.Appendf(nil, "zset-%d", i), Type: snapshot.TypeZSet},
+			elements: []snapshot.Element{{Score: float64(i), Size: 1, Value: []byte("m")}},
+		}
+		k.sum()
+		keys = append(keys, k)
+	}
+	_, err := restore(ctx, b, testRequest("all", 0), keys)
+	require.ErrorIs(t, err, statebackend.ErrPermission)
+	require.ErrorContains(t, err, `"zset-0"`)
+	require.ErrorContains(t, err, `"zset-7"`)
+	require.ErrorContains(t, err, "and 12 more")
+	require.Empty(t, digests(t, c))
+}
+
+func TestATamperedStagedKeyIsNamed(t *testing.T) {
+	srv := redistest.Start(t)
+	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+	fillJob(t, c, testJob, "mine")
+	keys := readJob(t, b, testJob)
+	before := digests(t, c)
+	tamper := map[string]func(t *testing.T, key string) error{
+		"big":          func(_ *testing.T, key string) error { return c.HSet(ctx, key, "field-9", "x").Err() },
+		"string":       func(_ *testing.T, key string) error { return c.Append(ctx, key, "x").Err() },
+		"long\xfflist": func(_ *testing.T, key string) error { return c.LSet(ctx, key, 1500, "x").Err() },
+		"zset": func(_ *testing.T, key string) error {
+			return c.ZAdd(ctx, key, goredis.Z{Score: 6.5, Member: "z-2"}).Err()
+		},
+		"ints": func(_ *testing.T, key string) error { return c.Del(ctx, key).Err() },
+		"list": func(t *testing.T, key string) error {
+			require.NoError(t, c.Del(ctx, key).Err())
+			return c.Set(ctx, key, "another type", 0).Err()
+		},
+		"stream": func(_ *testing.T, key string) error {
+			return c.XAdd(ctx, &goredis.XAddArgs{Stream: key, Values: []string{"a", "b"}}).Err()
+		},
+	}
+	for name, change := range tamper {
+		s, err := b.Stage(ctx, testRequest("tamper", 3))
+		require.NoError(t, err)
+		require.NoError(t, feed(s, keys))
+		prove, err := s.Prove(ctx)
+		require.NoError(t, err)
+		require.NoError(t, change(t, stagedNameOf(t, c, name)))
+		err = feed(prove, keys)
+		if err == nil {
+			_, err = s.Flip(ctx)
+		}
+		require.ErrorIs(t, err, statebackend.ErrMismatch, name)
+		var ke *statebackend.KeyError
+		require.ErrorAs(t, err, &ke)
+		require.Equal(t, testJob.Root()+":cg:"+name, string(ke.Key))
+		require.NoError(t, s.Abort(ctx))
+		requireSame(t, before, digests(t, c), "tampered "+name)
+	}
+}
+
+// stagedNameOf finds the staged key of a state key by the mapping.
+func stagedNameOf(t *testing.T, c *goredis.Client, name string) string {
+	t.Helper()
+	prefix := testJob.Staging("tamper")
+	entries, err := c.LRange(context.Background(), prefix+stageMap, 0, -1).Result()
+	require.NoError(t, err)
+	for i, e := range entries {
+		if strings.HasSuffix(e, ":"+testJob.Root()+":cg:"+name) {
+			return fmt.Sprintf("%s%s%d", prefix, stageKeys, i)
+		}
+	}
+	t.Fatalf("no staged key for %q", name)
+	return ""
+}
+
+func TestAProofThatSkipsKeysIsNone(t *testing.T) {
+	srv := redistest.Start(t)
+	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+	fillJob(t, c, testJob, "mine")
+	keys := readJob(t, b, testJob)
+	before := digests(t, c)
+	for what, second := range map[string][]staged{
+		"fewer": keys[:len(keys)-4], "none": nil,
+		"more":    append(append([]staged{}, keys...), keys[0]),
+		"swapped": append([]staged{keys[1], keys[0]}, keys[2:]...),
+	} {
+		s, err := b.Stage(ctx, testRequest("half", 3))
+		require.NoError(t, err)
+		require.NoError(t, feed(s, keys))
+		prove, err := s.Prove(ctx)
+		require.NoError(t, err)
+		err = feed(prove, second)
+		if err == nil {
+			_, err = s.Flip(ctx)
+		}
+		require.ErrorIs(t, err, statebackend.ErrMismatch, what)
+		require.NoError(t, s.Abort(ctx))
+		requireSame(t, before, digests(t, c), what)
+	}
+}
+
+// A key that the index lists is state, wherever it lies; the job's own
+// bookkeeping is not, whatever an index says.
+func TestBookkeepingInTheIndexIsNeverState(t *testing.T) {
+	srv := redistest.Start(t)
+	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+	fillJob(t, c, testJob, "mine")
+	own := []string{
+		testJob.Index(), testJob.Registry(), testJob.OperatorStates(), testJob.Assignment(), testJob.Record(),
+		testJob.Staging("x") + "k0",
+	}
+	for _, name := range own {
+		k := staged{
+			key:      snapshot.Key{Section: snapshot.SectionKeyed, Name: []byte(name), Type: snapshot.TypeString},
+			elements: []snapshot.Element{{Size: 1, Value: []byte("v")}},
+		}
+		k.sum()
+		_, err := restore(ctx, b, testRequest("own", 3), []staged{k})
+		require.ErrorContains(t, err, "bookkeeping", name)
+		noTraces(t, c, testJob)
+	}
+	// In the live index: they are not removed as keys that came later, while
+	// a name outside the job's root is.
+	keys := readJob(t, b, testJob)
+	for _, name := range own {
+		require.NoError(t, c.SAdd(ctx, testJob.Index(), name).Err())
+	}
+	require.NoError(t, c.Set(ctx, "listed elsewhere", "v", 0).Err())
+	require.NoError(t, c.Set(ctx, "not listed", "v", 0).Err())
+	require.NoError(t, c.SAdd(ctx, testJob.Index(), "listed elsewhere").Err())
+	res, err := restore(ctx, b, testRequest("own", 3), keys)
+	require.NoError(t, err)
+	require.Equal(t, uint64(1), res.Removed)
+	require.Equal(t, int64(2), c.Exists(ctx, "not listed", testJob.Registry()).Val())
+	require.Equal(t, "7", c.HGet(ctx, testJob.Record(), "epoch").Val())
+	require.Equal(t, int64(len(keys)-3), c.SCard(ctx, testJob.Index()).Val())
+}
+
+func TestAPayloadThatTheServerRefusesTouchesNothing(t *testing.T) {
+	srv := redistest.Start(t)
+	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+	fillJob(t, c, testJob, "mine")
+	before := digests(t, c)
+	k := staged{
+		key: snapshot.Key{Section: snapshot.SectionKeyed, Name: []byte(testJob.Root() + ":cg:json"), Type: snapshot.TypeOpaque,
+			TypeName: "ReJSON-RL", Server: "7.4.1"},
+		elements: []snapshot.Element{{Size: 12, Value: []byte("not a dump..")}},
+	}
+	k.sum()
+	_, err := restore(ctx, b, testRequest("opaque", 3), []staged{k})
+	require.ErrorContains(t, err, `:cg:json"`)
+	require.ErrorContains(t, err, "7.4.1")
+	require.ErrorContains(t, err, "7.0.15")
+	require.ErrorContains(t, err, "ReJSON-RL")
+	noTraces(t, c, testJob)
+	requireSame(t, before, digests(t, c), "after the refusal")
+}
+
+func TestMalformedStreamsOfKeysAreRefused(t *testing.T) {
+	srv := redistest.Start(t)
+	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+	name := []byte("k")
+	hash := snapshot.Key{Section: snapshot.SectionKeyed, Name: name, Type: snapshot.TypeHash}
+	el := snapshot.Element{Field: []byte("f"), Size: 3, Value: []byte("abc")}
+	part := snapshot.Element{Field: []byte("f"), Size: 5, Value: []byte("abc")}
+	str := snapshot.Key{Section: snapshot.SectionKeyed, Name: name, Type: snapshot.TypeString}
+	for what, push := range map[string]func(s snapshot.Sink) []error{
+		"two keys at once": func(s snapshot.Sink) []error { return []error{s.BeginKey(hash), s.BeginKey(hash)} },
+		"no key":           func(s snapshot.Sink) []error { return []error{s.Element(el)} },
+		"empty hash":       func(s snapshot.Sink) []error { return []error{s.BeginKey(hash), s.EndKey(snapshot.KeyEnd{})} },
+		"half a value": func(s snapshot.Sink) []error {
+			return []error{s.BeginKey(hash), s.Element(part), s.EndKey(snapshot.KeyEnd{})}
+		},
+		"too much value": func(s snapshot.Sink) []error {
+			return []error{s.BeginKey(hash), s.Element(part), s.Part([]byte("defg"))}
+		},
+		"value in value": func(s snapshot.Sink) []error { return []error{s.BeginKey(hash), s.Element(part), s.Element(el)} },
+		"two strings":    func(s snapshot.Sink) []error { return []error{s.BeginKey(str), s.Element(el), s.Element(el)} },
+		"no such type": func(s snapshot.Sink) []error {
+			return []error{s.BeginKey(snapshot.Key{Section: 1, Name: name, Type: 99})}
+		},
+		"field twice": func(s snapshot.Sink) []error {
+			_, err := s.(statebackend.Staging).Prove(ctx)
+			require.NoError(t, err)
+			errs := []error{s.BeginKey(hash), s.Element(el), s.Element(el), s.EndKey(snapshot.KeyEnd{Count: 2})}
+			_, err = s.(statebackend.Staging).Flip(ctx)
+			return append(errs, err)
+		},
+		"name twice": func(s snapshot.Sink) []error {
+			var errs []error
+			for range 2 {
+				errs = append(errs, s.BeginKey(hash), s.Element(el), s.EndKey(snapshot.KeyEnd{}))
+			}
+			_, err := s.(statebackend.Staging).Flip(ctx)
+			return append(errs, err)
+		},
+	} {
+		s, err := b.Stage(ctx, testRequest("bad", 0))
+		require.NoError(t, err)
+		errs := push(s)
+		last := errs[len(errs)-1]
+		require.Error(t, last, what)
+		for _, err := range errs[:len(errs)-1] {
+			require.NoError(t, err, "%s: all but the last are right", what)
+		}
+		require.Equal(t, last, s.BeginKey(hash), "%s: the sink stays dead", what)
+		require.NoError(t, s.Abort(ctx))
+		require.Empty(t, digests(t, c), what)
+	}
+}
