@@ -133,7 +133,7 @@ func parseHeader(line []byte) (Header, error) {
 	var err error
 	switch h.Kind {
 	case Simple:
-		h.Text = string(rest)
+		h.Text = status(rest)
 	case Failed:
 		text := string(rest)
 		code, _, _ := strings.Cut(text, " ")
@@ -148,6 +148,30 @@ func parseHeader(line []byte) (Header, error) {
 		err = fmt.Errorf("%w: line %.40q", ErrProtocol, line)
 	}
 	return h, err
+}
+
+// status gives the frequent ones without an allocation: TYPE is asked for each
+// key.
+func status(b []byte) string {
+	switch string(b) {
+	case "OK":
+		return "OK"
+	case "QUEUED":
+		return "QUEUED"
+	case "none":
+		return "none"
+	case "string":
+		return "string"
+	case "hash":
+		return "hash"
+	case "list":
+		return "list"
+	case "set":
+		return "set"
+	case "zset":
+		return "zset"
+	}
+	return string(b)
 }
 
 func parseLen(b []byte, limit int64) (int64, error) {

@@ -1,0 +1,152 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"keyframe/internal/redistest"
+	"keyframe/snapshot"
+	"keyframe/statebackend"
+)
+
+// cutOf makes a cut into memory.
+func cutOf(t testing.TB, b *Backend, req statebackend.CutRequest) (statebackend.Cut, []snapshot.RecordedKey) {
+	t.Helper()
+	var rec snapshot.Recorder
+	cut, err := b.Cut(t.Context(), req, &rec)
+	require.NoError(t, err)
+	return cut, rec.Keys
+}
+
+// recorded is what readJob finds through go-redis, as a Recorder would have it.
+func recorded(t testing.TB, keys []staged) []snapshot.RecordedKey {
+	t.Helper()
+	var rec snapshot.Recorder
+	require.NoError(t, feed(&rec, keys))
+	return rec.Keys
+}
+
+// allDigest is the server's digest of everything it holds.
+func allDigest(t testing.TB, c *goredis.Client) string {
+	t.Helper()
+	d, err := c.Do(t.Context(), "DEBUG", "DIGEST").Text()
+	require.NoError(t, err)
+	return d
+}
+
+func TestACutHasAllThatIsThereAndChangesNothingI9(t *testing.T) {
+	s := redistest.Start(t)
+	b, c := openTest(t, s), s.Client()
+	fillJob(t, c, testJob, "seed")
+	for _, name := range uglyNames {
+		fillJob(t, c, statebackend.Job{Prefix: testJob.Prefix, Name: name}, "other")
+	}
+	want, digest, expiries := readJob(t, b, testJob), allDigest(t, c), digests(t, c)
+	before := time.Now()
+	cut, keys := cutOf(t, b, statebackend.CutRequest{Job: testJob, Incarnation: "inc-seed"})
+	require.Empty(t, snapshot.DiffKeys(recorded(t, want), keys))
+	require.Equal(t, digest, allDigest(t, c))
+	requireSame(t, expiries, digests(t, c), "after the cut")
+
+	require.Equal(t, snapshot.GradePaused, cut.Grade)
+	require.Positive(t, cut.Stall)
+	require.WithinRange(t, cut.At, before.Add(-time.Second), time.Now().Add(time.Second))
+	require.Equal(t, "7.0.15", cut.Server.Version)
+	require.Len(t, cut.Server.RunID, 40)
+	require.Equal(t, "inc-seed", cut.Record.Incarnation)
+	require.EqualValues(t, 18, cut.Record.Attempt)
+	require.Equal(t, 2, cut.Assigned.Parallelism)
+	require.Equal(t, []snapshot.OperatorState{{Operator: "op", Name: "offsetsseed", Mode: snapshot.ModeList}}, cut.Operators)
+	require.Empty(t, cut.Positions)
+	requireUnpaused(t, c)
+}
+
+// requireUnpaused fails when writers are still held.
+func requireUnpaused(t testing.TB, c *goredis.Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	require.NoError(t, c.Del(ctx, "a key that is not there").Err(), "writers are still held")
+}
+
+// large fills a job with keys that are read page by page.
+func large(t testing.TB, c *goredis.Client, job statebackend.Job) {
+	t.Helper()
+	ctx := t.Context()
+	pipe := c.Pipeline()
+	flush := func(i int) {
+		if i%1000 == 999 {
+			_, err := pipe.Exec(ctx)
+			require.NoError(t, err)
+		}
+	}
+	for i := range 200_000 {
+		pipe.HSet(ctx, job.Root()+":cg:hash", fmt.Sprintf("field-%d", i), fmt.Sprintf("value-%d", i*3))
+		flush(i)
+	}
+	for i := range 200_000 {
+		pipe.RPush(ctx, job.Root()+":cg:list", fmt.Sprintf("item-%d", i%977))
+		flush(i)
+	}
+	for i := range 50_000 {
+		pipe.SAdd(ctx, job.Root()+":cg:set", fmt.Sprintf("member-%d", i))
+		pipe.ZAdd(ctx, job.Root()+":cg:zset", goredis.Z{Score: float64(i) * 0.1, Member: fmt.Sprintf("scored-%d", i)})
+		flush(i)
+	}
+	for i := range 6 {
+		pipe.HSet(ctx, job.Root()+":cg:wide", fmt.Sprintf("wide-%d", i), blob(5<<20, i))
+	}
+	_, err := pipe.Exec(ctx)
+	require.NoError(t, err)
+	require.NoError(t, c.Set(ctx, job.Root()+":cg:string", blob(64<<20, 77), 0).Err())
+	require.NoError(t, c.SAdd(ctx, job.Root()+":cg:huge members", blob(3<<20, 1), blob(2<<20, 2), "small").Err())
+	require.NoError(t, c.ZAdd(ctx, job.Root()+":cg:huge scored",
+		goredis.Z{Score: 1.5, Member: blob(3<<20, 1)}, goredis.Z{Score: -2, Member: blob(2<<20, 2)}, goredis.Z{Score: 7, Member: "small"}).Err())
+	for _, k := range []string{"hash", "list", "set", "zset", "wide", "string", "huge members", "huge scored"} {
+		require.NoError(t, c.SAdd(ctx, job.Index(), job.Root()+":cg:"+k).Err())
+	}
+}
+
+// blob is n bytes that don't repeat with any power of two.
+func blob(n, seed int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + i/251 + seed*13)
+	}
+	return b
+}
+
+// partSink fails when a slice is larger than the format allows.
+type partSink struct {
+	snapshot.Recorder
+	largest int
+}
+
+func (s *partSink) Element(e snapshot.Element) error {
+	s.largest = max(s.largest, len(e.Value))
+	return s.Recorder.Element(e)
+}
+
+func (s *partSink) Part(b []byte) error {
+	s.largest = max(s.largest, len(b))
+	return s.Recorder.Part(b)
+}
+
+func TestLargeKeysAreReadWholeInPages(t *testing.T) {
+	s := redistest.Start(t)
+	b, c := openTest(t, s), s.Client()
+	large(t, c, testJob)
+	digest := allDigest(t, c)
+	var sink partSink
+	cut, err := b.Cut(t.Context(), statebackend.CutRequest{Job: testJob}, &sink)
+	require.NoError(t, err)
+	require.Empty(t, snapshot.DiffKeys(recorded(t, readJob(t, b, testJob)), sink.Keys))
+	require.Equal(t, digest, allDigest(t, c))
+	require.Equal(t, snapshot.MaxPart, sink.largest)
+	require.Less(t, cut.Stall, DefaultMaxPause)
+}

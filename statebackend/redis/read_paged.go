@@ -1,0 +1,262 @@
+package redis
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"keyframe/snapshot"
+	"keyframe/statebackend"
+	"keyframe/statebackend/redis/resp"
+)
+
+// Bounds of reading a large key page by page.
+const (
+	pageBytes = 1 << 20 // what a page should come to
+	pageFirst = 64      // elements of the first page, before anything was measured
+	pageMost  = 8192    // elements of a page at most: about 2 ms of the server
+	// pagesAhead is how many pages are asked for before they are needed.
+	pagesAhead = 2
+	// dedupeElements is up to how many elements of a scan repetitions are
+	// found and left out. Above it one fails the cut, by the count.
+	dedupeElements = 1 << 20
+)
+
+// takePaged reads a large key, when no reply is outstanding.
+func (r *cutReader) takePaged(k *keyInfo) error {
+	switch k.typ {
+	case snapshot.TypeString:
+		return r.pagedString(k)
+	case snapshot.TypeHash:
+		return r.scanned(k, "HLEN", "HSCAN")
+	case snapshot.TypeSet:
+		return r.scanned(k, "SCARD", "SSCAN")
+	case snapshot.TypeList:
+		return r.ranged(k, "LLEN", "LRANGE")
+	case snapshot.TypeZSet:
+		return r.ranged(k, "ZCARD", "ZRANGE", "WITHSCORES")
+	}
+	if err := r.askWhole(k); err != nil {
+		return err
+	}
+	if err := r.conn.Flush(); err != nil {
+		return err
+	}
+	return r.takeWhole(k)
+}
+
+// count asks how many elements, or bytes, a key has.
+func (r *cutReader) count(k *keyInfo, command string) (int64, error) {
+	if err := sendKey(r.conn, k.name, command); err != nil {
+		return 0, err
+	}
+	if err := r.conn.Flush(); err != nil {
+		return 0, err
+	}
+	return r.number()
+}
+
+// pager chooses how many elements to ask for, from what the last page came
+// to: MEMORY USAGE looks at five elements only.
+type pager struct{ elements int64 }
+
+func (p *pager) measured(bytes, elements int64) {
+	if elements == 0 {
+		return
+	}
+	per := max(bytes/elements, 1)
+	p.elements = max(1, min(pageBytes/per, 8*p.elements, pageMost))
+}
+
+func newPager(k *keyInfo, count int64) pager {
+	per := max(k.size/max(count, 1), 1)
+	return pager{elements: max(1, min(pageBytes/per, pageFirst))}
+}
+
+// scanned reads a hash or a set by its cursor. The next page is asked for as
+// soon as its cursor is known, so that server and reader work side by side.
+func (r *cutReader) scanned(k *keyInfo, counter, scan string) error {
+	count, err := r.count(k, counter)
+	if err != nil {
+		return err
+	}
+	if count == 0 {
+		return r.vanished(k)
+	}
+	if err := r.begin(k, count); err != nil {
+		return err
+	}
+	var seen *nameSet
+	if count <= dedupeElements {
+		r.seenParts.reset(int(count))
+		seen = &r.seenParts
+	}
+	pages := newPager(k, count)
+	if err := r.askScan(k.name, scan, "0", pages.elements); err != nil {
+		return err
+	}
+	for got, cursor := int64(0), ""; ; {
+		if cursor, err = r.cursor(); err != nil {
+			return err
+		}
+		if cursor != "0" {
+			if err := r.askScan(k.name, scan, cursor, pages.elements); err != nil {
+				return err
+			}
+		}
+		n, err := r.page(k, &pages, 0, seen)
+		if err != nil {
+			return err
+		}
+		if got += n; cursor == "0" || got > count {
+			return r.end(k, count, got)
+		}
+	}
+}
+
+// page reads one page's elements and measures them.
+func (r *cutReader) page(k *keyInfo, pages *pager, rank int64, seen *nameSet) (got int64, err error) {
+	if err := r.check(); err != nil {
+		return 0, err
+	}
+	n, err := r.array()
+	if err != nil {
+		return 0, err
+	}
+	r.read = 0
+	got, err = r.elements(k, n, rank, seen)
+	pages.measured(r.read, n/width(k.typ))
+	return got, err
+}
+
+func (r *cutReader) askScan(key []byte, scan, cursor string, count int64) error {
+	if err := sendKey(r.conn, key, scan, cursor, "COUNT", strconv.FormatInt(count, 10)); err != nil {
+		return err
+	}
+	return r.conn.Flush()
+}
+
+// cursor reads the beginning of a scan's reply: two parts, of which the first
+// is the next cursor.
+func (r *cutReader) cursor() (string, error) {
+	n, err := r.array()
+	if err != nil {
+		return "", err
+	}
+	if n != 2 {
+		return "", fmt.Errorf("%w: a scan was answered with %d parts", resp.ErrProtocol, n)
+	}
+	h, err := r.bulk()
+	if err != nil {
+		return "", err
+	}
+	var digits [20]byte
+	if h.Len > int64(len(digits)) {
+		return "", fmt.Errorf("%w: a cursor of %d bytes", resp.ErrProtocol, h.Len)
+	}
+	if _, err := r.conn.ReadBulk(digits[:h.Len]); err != nil {
+		return "", err
+	}
+	if _, ok := parseDigits(digits[:h.Len]); !ok {
+		return "", fmt.Errorf("%w: cursor %q", resp.ErrProtocol, digits[:h.Len])
+	}
+	return string(digits[:h.Len]), nil
+}
+
+// ranged reads a list or a zset by rank: nothing moves during a pause.
+func (r *cutReader) ranged(k *keyInfo, counter, command string, args ...string) error {
+	count, err := r.count(k, counter)
+	if err != nil {
+		return err
+	}
+	if count == 0 {
+		return r.vanished(k)
+	}
+	if err := r.begin(k, count); err != nil {
+		return err
+	}
+	pages := newPager(k, count)
+	var asked queue[int64] // the first rank of each page that was asked for
+	next, got := int64(0), int64(0)
+	for next < count || asked.len() > 0 {
+		for ; next < count && asked.len() < pagesAhead; next += pages.elements {
+			asked.push(next)
+			from, to := strconv.FormatInt(next, 10), strconv.FormatInt(next+pages.elements-1, 10)
+			if err := sendKey(r.conn, k.name, command, append([]string{from, to}, args...)...); err != nil {
+				return err
+			}
+		}
+		if err := r.conn.Flush(); err != nil {
+			return err
+		}
+		n, err := r.page(k, &pages, asked.pop(), nil)
+		if err != nil {
+			return err
+		}
+		got += n
+	}
+	return r.end(k, count, got)
+}
+
+// stringAhead is how many parts of a string are asked for before they are
+// needed.
+const stringAhead = 4
+
+// pagedString reads a string in parts. When the key expires meanwhile its
+// element lacks bytes at the end, and the key is given as expired.
+func (r *cutReader) pagedString(k *keyInfo) error {
+	size, err := r.count(k, "STRLEN")
+	if err != nil {
+		return err
+	}
+	if size == 0 {
+		// An empty string, or none: GET tells them apart.
+		return errors.Join(r.askWhole(k), r.conn.Flush(), r.takeWhole(k))
+	}
+	if err := r.begin(k, 1); err != nil {
+		return err
+	}
+	given, asked := int64(0), int64(0)
+	for at := int64(0); at < size; at += snapshot.MaxPart {
+		for ; asked < size && asked < at+stringAhead*snapshot.MaxPart; asked += snapshot.MaxPart {
+			from, to := strconv.FormatInt(asked, 10), strconv.FormatInt(asked+snapshot.MaxPart-1, 10)
+			if err := sendKey(r.conn, k.name, "GETRANGE", from, to); err != nil {
+				return err
+			}
+		}
+		n, err := r.stringPart(at, size)
+		if err != nil {
+			return err
+		}
+		given += n
+	}
+	if given < size {
+		return r.end(k, 1, 0)
+	}
+	return r.end(k, 1, 1)
+}
+
+// stringPart reads the part that begins at into the sink, and gives how many
+// bytes the server gave.
+func (r *cutReader) stringPart(at, size int64) (int64, error) {
+	if err := errors.Join(r.conn.Flush(), r.check()); err != nil {
+		return 0, err
+	}
+	h, err := r.bulk()
+	if err != nil {
+		return 0, err
+	}
+	if h.Len > min(snapshot.MaxPart, size-at) {
+		return 0, fmt.Errorf("%w: %d bytes of a string from %d on, whose length was %d", statebackend.ErrChanged, h.Len, at, size)
+	}
+	part, err := r.nextPart()
+	switch {
+	case err != nil:
+		return 0, err
+	case at == 0:
+		err = r.sink.Element(snapshot.Element{Size: uint64(size), Value: part})
+	case len(part) > 0:
+		err = r.sink.Part(part)
+	}
+	return h.Len, err
+}
