@@ -119,7 +119,7 @@ func reference(tx *bbolt.Tx, m *snapshot.Manifest) (*snapshot.Manifest, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case !ok || tx.Bucket(bucketChunks).Get(seqKey(e.seq)) == nil:
+		case !ok: // entry and bytes come and go in one transaction
 			return nil, fmt.Errorf("%w: chunk %s, which the manifest names", snapshot.ErrNoChunk, ref.ID)
 		case e.refs == math.MaxUint32:
 			return nil, fmt.Errorf("chunk %s: too many checkpoints share it", ref.ID)
@@ -196,15 +196,7 @@ func (w *writer) Abort() {
 // fails is no failure of the attempt: the chunks stay on the list of garbage,
 // and Open finds them in any case.
 func (w *writer) release(unsaved *snapshot.Failure) {
-	w.db.mem.unpin(w.seen)
-	ids := make([]snapshot.ChunkID, 0, len(w.seen))
-	for id := range w.seen {
-		if !w.kept[id] {
-			ids = append(ids, id)
-		}
-	}
-	w.db.mem.discard(ids)
-	w.db.mem.end(w.place(), unsaved)
+	w.db.mem.finish(w.place(), w.seen, w.kept, unsaved)
 	w.seen, w.kept, w.batch = nil, nil, nil
 	_ = w.db.sweep(context.Background())
 }

@@ -29,7 +29,7 @@ func (db *DB) sweep(ctx context.Context) error {
 	}
 	all, err := db.candidates(ctx, ids)
 	if err != nil {
-		db.mem.discard(ids)
+		db.mem.discard(ids, false)
 		return err
 	}
 	for part := range slices.Chunk(all, dropPerTx) {
@@ -37,17 +37,27 @@ func (db *DB) sweep(ctx context.Context) error {
 			err = db.drop(ctx, part)
 		}
 		if err != nil {
-			for _, c := range part {
-				db.mem.discard([]snapshot.ChunkID{c.id})
-			}
+			db.mem.discard(idsOf(part), false)
+		} else {
+			db.mem.cleared(idsOf(part))
 		}
 	}
 	return err
 }
 
-// candidates gives those of ids that have no reference, in the order in which
-// they lie in the file, so that neighbours go together.
+func idsOf(part []candidate) []snapshot.ChunkID {
+	ids := make([]snapshot.ChunkID, len(part))
+	for i, c := range part {
+		ids[i] = c.id
+	}
+	return ids
+}
+
+// candidates gives those of ids that are stored and have no reference, in the
+// order in which they lie in the file, so that neighbours go together. The
+// others are no garbage.
 func (db *DB) candidates(ctx context.Context, ids []snapshot.ChunkID) (all []candidate, err error) {
+	var others []snapshot.ChunkID
 	err = db.view(ctx, func(tx *bbolt.Tx) error {
 		for _, id := range ids {
 			e, ok, err := lookup(tx, id)
@@ -56,12 +66,18 @@ func (db *DB) candidates(ctx context.Context, ids []snapshot.ChunkID) (all []can
 			}
 			if ok && e.refs == 0 {
 				all = append(all, candidate{id, e.seq})
+			} else {
+				others = append(others, id)
 			}
 		}
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	db.mem.cleared(others)
 	slices.SortFunc(all, func(a, b candidate) int { return cmp.Compare(a.seq, b.seq) })
-	return all, err
+	return all, nil
 }
 
 // drop removes chunks in one transaction, but for those that have a reference
@@ -110,7 +126,7 @@ func (db *DB) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	db.mem.discard(ids)
+	db.mem.discard(ids, false)
 	return db.sweep(ctx)
 }
 

@@ -2,7 +2,6 @@ package bolt
 
 import (
 	"maps"
-	"slices"
 	"sync"
 
 	"keyframe/snapshot"
@@ -29,8 +28,8 @@ type memory struct {
 	// doomed are the chunks that a transaction under way is removing: an
 	// attempt that needs one stores it again.
 	doomed map[snapshot.ChunkID]bool
-	// garbage are chunks without a reference whose removal failed or has not
-	// begun; the next removal takes them along.
+	// garbage are chunks that lost their last reference or were never given
+	// one. The value says whether a sweep has them in hand.
 	garbage map[snapshot.ChunkID]bool
 }
 
@@ -50,14 +49,34 @@ func (m *memory) pin(id snapshot.ChunkID) (store bool) {
 	return m.doomed[id]
 }
 
-// unpin counts an attempt out.
-func (m *memory) unpin(ids map[snapshot.ChunkID]bool) {
+// unpin counts an attempt out on one chunk.
+func (m *memory) unpin(id snapshot.ChunkID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for id := range ids {
-		if m.pins[id]--; m.pins[id] <= 0 {
-			delete(m.pins, id)
+	m.drop(id)
+}
+
+func (m *memory) drop(id snapshot.ChunkID) {
+	if m.pins[id]--; m.pins[id] <= 0 {
+		delete(m.pins, id)
+	}
+}
+
+// finish notes that an attempt is over. Of the chunks that it pinned those
+// that its manifest does not name are garbage, unless others need them. A
+// failure that could not be saved is kept until it can be.
+func (m *memory) finish(p place, pinned, named map[snapshot.ChunkID]bool, unsaved *snapshot.Failure) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id := range pinned {
+		m.drop(id)
+		if !named[id] {
+			m.garbage[id] = false
 		}
+	}
+	delete(m.running, p)
+	if unsaved != nil {
+		m.unsaved[p] = *unsaved
 	}
 }
 
@@ -82,21 +101,38 @@ func (m *memory) spare(ids []snapshot.ChunkID) {
 	}
 }
 
-func (m *memory) discard(ids []snapshot.ChunkID) {
+// discard puts chunks on the list of garbage, or back on it. With taken they
+// are known as garbage, but no sweep takes them yet.
+func (m *memory) discard(ids []snapshot.ChunkID, taken bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, id := range ids {
-		m.garbage[id] = true
+		m.garbage[id] = taken
 	}
 }
 
-// takeGarbage gives the chunks that wait for removal and forgets them.
+// takeGarbage gives the garbage that no one has in hand, into the caller's.
 func (m *memory) takeGarbage() []snapshot.ChunkID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	ids := slices.Collect(maps.Keys(m.garbage))
-	clear(m.garbage)
+	var ids []snapshot.ChunkID
+	for id, taken := range m.garbage {
+		if !taken {
+			ids = append(ids, id)
+			m.garbage[id] = true
+		}
+	}
 	return ids
+}
+
+// cleared takes chunks off the list of garbage: they are removed, or someone
+// needs them.
+func (m *memory) cleared(ids []snapshot.ChunkID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		delete(m.garbage, id)
+	}
 }
 
 // expected reports whether a chunk without a reference is one that the
@@ -104,24 +140,14 @@ func (m *memory) takeGarbage() []snapshot.ChunkID {
 func (m *memory) expected(id snapshot.ChunkID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.pins[id] > 0 || m.doomed[id] || m.garbage[id]
+	_, garbage := m.garbage[id]
+	return garbage || m.pins[id] > 0
 }
 
 func (m *memory) start(p place) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.running[p] = true
-}
-
-// end notes that an attempt is over; a failure that could not be saved is
-// kept until it can be.
-func (m *memory) end(p place, unsaved *snapshot.Failure) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.running, p)
-	if unsaved != nil {
-		m.unsaved[p] = *unsaved
-	}
 }
 
 func (m *memory) isRunning(p place) bool {

@@ -71,7 +71,7 @@ func Open(ctx context.Context, path string, opts Options) (*DB, error) {
 		return nil, fmt.Errorf("store %s: %w", path, err)
 	}
 	if err := db.attach(f); err != nil {
-		return nil, fmt.Errorf("store %s: %w", path, err)
+		return nil, err
 	}
 	if err := db.prepare(ctx); err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -128,9 +128,9 @@ func (db *DB) attach(f *os.File) (err error) {
 		OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return f, nil },
 	})
 	if errors.Is(err, berrors.ErrTimeout) {
-		return held(db.path, db.opts.Timeout)
+		err = held(db.path, db.opts.Timeout)
 	}
-	return err
+	return db.named(err)
 }
 
 // prepare lays a new file down, and recovers a used one.

@@ -107,7 +107,7 @@ func metaAt(r io.ReaderAt, size, at int64) (pageMeta, error) {
 		return pageMeta{}, errNotBolt
 	}
 	var b [metaSize]byte
-	if _, err := r.ReadAt(b[:], at+pageHeader); err != nil {
+	if n, err := r.ReadAt(b[:], at+pageHeader); n < len(b) {
 		return pageMeta{}, fmt.Errorf("read at %d: %w", at, err)
 	}
 	return parseMeta(b[:])
@@ -167,12 +167,12 @@ func (e ioError) Unwrap() error { return e.error }
 
 // element is one entry of a branch or a leaf.
 type element struct {
-	flags      uint32
-	child      uint64
-	at         int64 // of the key, in the node
-	ksize      int64
-	vsize      int64
-	key, value []byte
+	flags uint32
+	child uint64
+	at    int64 // of the key, in the node
+	ksize int64
+	vsize int64
+	key   []byte
 }
 
 // elements reads the table of a branch or a leaf and its keys, which must lie

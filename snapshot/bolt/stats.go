@@ -26,6 +26,8 @@ func (db *DB) Stats(ctx context.Context) (s snapshot.StoreStats, err error) {
 		if err != nil {
 			return err
 		}
+		free := db.file.Stats()
+		s.FreeBytes = int64(free.FreePageN+free.PendingPageN) * int64(db.file.Info().PageSize)
 		return tx.Bucket(bucketJobs).ForEachBucket(func(name []byte) error { return countHistory(tx, string(name), &s) })
 	})
 	if err != nil {
@@ -36,7 +38,6 @@ func (db *DB) Stats(ctx context.Context) (s snapshot.StoreStats, err error) {
 		return snapshot.StoreStats{}, fmt.Errorf("store %s: %w", db.path, err)
 	}
 	s.FileBytes = info.Size()
-	s.FreeBytes = int64(db.file.Stats().FreeAlloc)
 	return s, nil
 }
 

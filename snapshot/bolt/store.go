@@ -28,6 +28,7 @@ func (db *DB) Chunk(ctx context.Context, id snapshot.ChunkID) (data []byte, err 
 			return fmt.Errorf("chunk %s: %w: %d bytes are stored, the index says %d", id, snapshot.ErrCorrupt, len(b), e.stored)
 		}
 		data = bytes.Clone(b)
+		letGo(tx, b)
 		return nil
 	})
 	return data, err
@@ -131,7 +132,7 @@ func (db *DB) Delete(ctx context.Context, job string, id snapshot.ID) error {
 	if err != nil {
 		return err
 	}
-	db.mem.discard(ids)
+	db.mem.discard(ids, false)
 	_ = db.sweep(ctx) // see above
 	return nil
 }
@@ -161,8 +162,13 @@ func (db *DB) forget(ctx context.Context, job string, id snapshot.ID) (free []sn
 				return fmt.Errorf("job %q checkpoint %s: %w", job, id, err)
 			}
 		}
+		// Before the commit, so that no check finds them without an owner.
+		db.mem.discard(free, true)
 		return errors.Join(h.manifests.Delete(idKey(id)), h.rows.Delete(idKey(id)))
 	})
+	if err != nil {
+		db.mem.cleared(free)
+	}
 	return free, err
 }
 

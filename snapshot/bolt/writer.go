@@ -70,7 +70,7 @@ func (db *DB) Begin(ctx context.Context, a snapshot.Attempt) (snapshot.Writer, e
 		return errors.Join(h.bucket.Put(keyLast, idKey(row.ID)), h.putRow(row))
 	})
 	if err != nil {
-		db.mem.end(place{a.Job, row.ID}, nil)
+		db.mem.finish(place{a.Job, row.ID}, nil, nil, nil)
 		return nil, err
 	}
 	db.mem.saved(late)
@@ -103,8 +103,11 @@ func (h history) next(after snapshot.ID) (snapshot.ID, error) {
 func (db *DB) saveFailures(tx *bbolt.Tx, late map[place]snapshot.Failure) error {
 	for p, f := range late {
 		h, ok, err := openHistory(tx, p.job)
-		if err != nil || !ok {
-			return errors.Join(err)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
 		}
 		c, ok, err := h.row(p.id)
 		if err != nil {
@@ -174,7 +177,7 @@ func (w *writer) WriteChunk(ctx context.Context, c snapshot.Chunk) (fresh bool, 
 			// After an error the chunk is not written, so the next call
 			// must not take it for known.
 			if err != nil {
-				w.db.mem.unpin(map[snapshot.ChunkID]bool{c.Ref.ID: true})
+				w.db.mem.unpin(c.Ref.ID)
 				delete(w.seen, c.Ref.ID)
 			}
 			return false, err
