@@ -150,8 +150,8 @@ func dump(t testing.TB, h Harness, skip ...string) map[string]statebackend.KeySu
 		if slices.ContainsFunc(skip, func(p string) bool { return strings.HasPrefix(key, p) }) {
 			continue
 		}
-		name := string(do(t, h, cmd(statebackend.OpType, key))[0].Bytes)
-		s := statebackend.KeySummary{Name: []byte(key), Type: types[name]}
+		name := do(t, h, cmd(statebackend.OpType, key))[0].Bytes
+		s := statebackend.KeySummary{Name: []byte(key), Type: types[string(name)]}
 		if s.Type != snapshot.TypeMissing {
 			var d snapshot.Digester
 			d.Reset(s.Type)
