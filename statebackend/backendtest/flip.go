@@ -81,8 +81,9 @@ func testFlipNeedsItsStage(t *testing.T, h Harness) {
 	h.Lose(t)
 	_, err = s.Flip(ctxOf(t))
 	require.Error(t, err)
-	require.Empty(t, h.Keys(t))
+	require.Empty(t, liveDump(t, h))
 	require.NoError(t, s.Abort(ctxOf(t)))
+	require.Empty(t, h.Keys(t))
 }
 
 func testAbort(t *testing.T, h Harness) {
