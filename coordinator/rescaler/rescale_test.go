@@ -50,7 +50,7 @@ func rescaleAndCheck(t *testing.T, w *world, to int, split rescale.Split) Result
 
 	res, err := w.exec.Run(ctx, req, nil)
 	require.NoError(t, err)
-	plan.Checkpoint = res.Checkpoint
+	plan.Checkpoint, plan.BaseAgeMs = res.Checkpoint, res.BaseAgeMs
 	require.Equal(t, plan, res.Plan, "it did what the plan said")
 	w.noTraces(t)
 	after, is := w.live(t)

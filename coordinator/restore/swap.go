@@ -53,6 +53,9 @@ func (s *Swap) Note(ctx context.Context, phase string) error {
 func (s *Swap) Run(ctx context.Context) (statebackend.FlipResult, error) {
 	staging, err := s.Backend.Stage(ctx, s.Request)
 	if err != nil {
+		if refused(err) {
+			return statebackend.FlipResult{}, s.unchanged(err)
+		}
 		return s.giveUp(ctx, nil, err)
 	}
 	if err := s.pass(ctx, PhaseStage, staging); err != nil {
@@ -68,6 +71,19 @@ func (s *Swap) Run(ctx context.Context) (statebackend.FlipResult, error) {
 		return s.giveUp(ctx, staging, err)
 	}
 	return s.flip(ctx, staging)
+}
+
+// refused tells an answer by which Stage has written nothing: the mark is the
+// first thing that it writes. There is nothing to clean up then, and where the
+// right to write is what lacks, cleaning up would fail as well.
+func refused(err error) bool {
+	for _, is := range []error{statebackend.ErrMarked, statebackend.ErrFenced, statebackend.ErrReadOnly,
+		statebackend.ErrPermission, statebackend.ErrAuth} {
+		if errors.Is(err, is) {
+			return !errors.Is(err, statebackend.ErrUnreachable)
+		}
+	}
+	return false
 }
 
 func (s *Swap) prove(ctx context.Context, staging statebackend.Staging) error {
