@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,25 +173,25 @@ func TestRecoveryFallsBackVisiblyWhenTheNewestIsDamaged(t *testing.T) {
 // deaf is a backend that can be cut off.
 type deaf struct {
 	statebackend.Backend
-	off bool
+	off atomic.Bool
 }
 
 func (d *deaf) Look(ctx context.Context, job statebackend.Job) (statebackend.Glimpse, error) {
-	if d.off {
+	if d.off.Load() {
 		return statebackend.Glimpse{}, errors.Join(statebackend.ErrUnreachable, os.ErrDeadlineExceeded)
 	}
 	return d.Backend.Look(ctx, job)
 }
 
 func (d *deaf) Note(ctx context.Context, job statebackend.Job, inc string, n statebackend.Notes) error {
-	if d.off {
+	if d.off.Load() {
 		return statebackend.ErrUnreachable
 	}
 	return d.Backend.Note(ctx, job, inc, n)
 }
 
 func (d *deaf) Cut(ctx context.Context, r statebackend.CutRequest, s snapshot.Sink) (statebackend.Cut, error) {
-	if d.off {
+	if d.off.Load() {
 		return statebackend.Cut{}, statebackend.ErrUnreachable
 	}
 	return d.Backend.Cut(ctx, r, s)
@@ -204,13 +205,13 @@ func TestUnreachableStateStoreFailsAttemptsAndComesBack(t *testing.T) {
 		w.write(job, 130, "v")
 		w.apply(job)
 		w.pass(90 * time.Second)
-		d.off = true
+		d.off.Store(true)
 		w.pass(3 * time.Minute)
 		require.Equal(t, HealthUnreachable, w.c.Jobs()[0].Health.State)
 		failed := w.seen(EventCheckpointFailed)
 		require.NotEmpty(t, failed)
 		require.Equal(t, string(snapshot.FailConnection), failed[0].Reason)
-		d.off = false
+		d.off.Store(false)
 		w.pass(2 * time.Minute)
 		require.Equal(t, HealthOK, w.c.Jobs()[0].Health.State)
 		require.Empty(t, w.seen(EventStateLost))
@@ -259,7 +260,7 @@ func TestJobsAndTheirPauseSurviveARestart(t *testing.T) {
 }
 
 func TestI7OneOperationAtATime(t *testing.T) {
-	gate := &gated{entered: make(chan struct{}, 9), leave: make(chan struct{}, 9)}
+	gate := &gated{}
 	inBubble(t, func(t *testing.T, w *world) {
 		job := testJob("flights")
 		w.write(job, 130, "v")
@@ -286,13 +287,19 @@ func TestI7OneOperationAtATime(t *testing.T) {
 		require.Equal(t, "sp", w.done(second, nil).Checkpoint.Name)
 		_, err = w.c.Checkpoint(t.Context(), "flights", CheckpointRequest{Name: "sp"})
 		require.Equal(t, fault.Refused, fault.CodeOf(err))
-	}, func(o *Options) { gate.Backend = o.Backend; o.Backend = gate })
+	}, gate.install)
 }
 
 // gated holds each cut until it may leave.
 type gated struct {
 	statebackend.Backend
 	entered, leave chan struct{}
+}
+
+// install runs inside the bubble, where the channels must be made.
+func (g *gated) install(o *Options) {
+	g.Backend, g.entered, g.leave = o.Backend, make(chan struct{}, 9), make(chan struct{}, 9)
+	o.Backend = g
 }
 
 func (g *gated) Cut(ctx context.Context, r statebackend.CutRequest, s snapshot.Sink) (statebackend.Cut, error) {
@@ -306,7 +313,7 @@ func (g *gated) Cut(ctx context.Context, r statebackend.CutRequest, s snapshot.S
 }
 
 func TestTimeoutAndAbortAreRecorded(t *testing.T) {
-	gate := &gated{entered: make(chan struct{}, 9), leave: make(chan struct{}, 9)}
+	gate := &gated{}
 	inBubble(t, func(t *testing.T, w *world) {
 		job := testJob("flights")
 		job.Checkpoint.Timeout = config.Duration(30 * time.Second)
@@ -323,7 +330,7 @@ func TestTimeoutAndAbortAreRecorded(t *testing.T) {
 		h := w.history("flights")
 		require.Equal(t, snapshot.FailTimeout, h[0].Failure.Reason)
 		require.Equal(t, snapshot.FailAborted, h[1].Failure.Reason)
-	}, func(o *Options) { gate.Backend = o.Backend; o.Backend = gate })
+	}, gate.install)
 }
 
 func TestRescaleChangesTheAssignment(t *testing.T) {

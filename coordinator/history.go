@@ -164,6 +164,11 @@ func (c *Coordinator) verify(ctx context.Context, op *Operation, cp snapshot.Che
 		if bad != "" {
 			c.emit(Event{Kind: EventCheckpointBad, Job: cp.Job, ID: cp.ID, Message: fmt.Sprintf("checkpoint %d can't be restored: %s", cp.ID, bad)})
 		}
+		if j, err := c.find(cp.Job); err == nil { // its last good one may be another now
+			if err := j.learn(ctx); err != nil {
+				return nil, err
+			}
+		}
 	}
 	op.progress("verify", cp.Keys, cp.Elements, cp.Bytes)
 	return &VerifyResult{

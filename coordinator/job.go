@@ -42,9 +42,11 @@ type job struct {
 	epoch    uint64
 	parallel int
 	last     *snapshot.Checkpoint // newest completed
+	good     *snapshot.Checkpoint // newest restorable: completed and not found bad
 	failures uint64               // in a row
 	recovery recoveryState
 	newest   lineage
+	gen      uint64 // grows when the actor changes what learn reads
 	undo     *undoRecord
 }
 

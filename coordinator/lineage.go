@@ -96,19 +96,19 @@ func (j *job) afterFlip(ctx context.Context) {
 		warn(err)
 		return
 	}
-	j.mu.Lock()
-	j.newest.incarnation, j.newest.attempt, j.newest.runID = g.Record.Incarnation, g.Record.Attempt, g.Server.RunID
-	r := lineageRecord{Newest: j.newest.id, Incarnation: g.Record.Incarnation, Attempt: g.Record.Attempt, RunID: g.Server.RunID}
-	j.recovery = recoveryState{}
-	name := j.spec.Name
-	j.mu.Unlock()
+	r := lineageRecord{Newest: j.newestID(), Incarnation: g.Record.Incarnation, Attempt: g.Record.Attempt, RunID: g.Server.RunID}
 	value, err := json.Marshal(r)
 	if err == nil {
-		err = j.c.opts.Journal.Put(ctx, bucketLineage, name, value)
+		err = j.c.opts.Journal.Put(ctx, bucketLineage, j.config().Name, value)
 	}
 	if err != nil {
 		warn(err)
 	}
+	j.mu.Lock()
+	j.newest.incarnation, j.newest.attempt, j.newest.runID = r.Incarnation, r.Attempt, r.RunID
+	j.gen++
+	j.recovery = recoveryState{}
+	j.mu.Unlock()
 	// An error shows in the job's health.
 	_, _ = j.lookNow(ctx)
 }

@@ -86,6 +86,7 @@ type Operation struct {
 	status Status
 	done   chan struct{}
 	cancel context.CancelCauseFunc
+	killed error // asked to stop before it began
 }
 
 func newOperation(id, job string, kind OperationKind, now time.Time) *Operation {
@@ -117,11 +118,15 @@ func (o *Operation) begin(now time.Time, cancel context.CancelCauseFunc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.status.State, o.status.StartedAt, o.cancel = OpRunning, &now, cancel
+	if o.killed != nil {
+		cancel(o.killed)
+	}
 }
 
 func (o *Operation) abort(cause error) {
 	o.mu.Lock()
 	cancel := o.cancel
+	o.killed = cause
 	o.mu.Unlock()
 	if cancel != nil {
 		cancel(cause)

@@ -23,7 +23,8 @@ type JobStatus struct {
 	NextCheckpoint *time.Time           `json:"nextCheckpoint,omitempty"`
 	SkippedTicks   uint64               `json:"skippedTicks"`
 	Failures       uint64               `json:"failuresInARow"`
-	Last           *snapshot.Checkpoint `json:"lastCheckpoint,omitempty"`
+	Last           *snapshot.Checkpoint `json:"lastCheckpoint,omitempty"`     // newest completed
+	Good           *snapshot.Checkpoint `json:"lastGoodCheckpoint,omitempty"` // newest restorable
 	Operation      *Status              `json:"operation,omitempty"`
 	Recovery       *RecoveryStatus      `json:"recovery,omitempty"`
 	Undo           snapshot.ID          `json:"undo,omitempty"` // what `undo` would restore
@@ -45,7 +46,7 @@ func (j *job) view() JobStatus {
 		Name: j.spec.Name, Root: j.spec.Key().Root(), Server: j.c.opts.Backend.Server(),
 		Config: j.spec, Paused: j.paused, Health: j.health,
 		Parallelism: j.parallel, MaxParallelism: j.spec.MaxParallelism, Epoch: j.epoch,
-		SkippedTicks: j.skipped, Failures: j.failures, Last: j.last,
+		SkippedTicks: j.skipped, Failures: j.failures, Last: j.last, Good: j.good,
 		Recovery: j.recovery.status(),
 	}
 	// A parallelism that the rule refuses was refused before it got here.

@@ -45,8 +45,8 @@ func (c *Coordinator) freeName(ctx context.Context, job, name string) error {
 	if name == "" {
 		return nil
 	}
-	if _, err := snapshot.ParseID(name); err == nil || name == "live" {
-		return fault.New(fault.Usage, "give it a name that is no number and not `live`", "savepoint name %q", name)
+	if _, err := snapshot.ParseID(name); err == nil || name == "live" || name == "latest" {
+		return fault.New(fault.Usage, "give it a name that is no number and neither `live` nor `latest`", "savepoint name %q", name)
 	}
 	history, err := c.opts.Store.List(ctx, job)
 	if err != nil {
@@ -171,8 +171,9 @@ func (j *job) takingFailed(op *Operation, out cut.Outcome, err error) error {
 func (j *job) taken(out cut.Outcome, op *Operation) {
 	cp := *out.Checkpoint
 	j.mu.Lock()
-	j.last, j.failures = &cp, 0
+	j.last, j.good, j.failures = &cp, &cp, 0
 	j.newest = lineageOf(out.Manifest)
+	j.gen++
 	j.epoch, j.parallel = cp.Epoch, cp.Parallelism
 	j.mu.Unlock()
 	j.c.emit(Event{Kind: EventCheckpointCompleted, Job: cp.Job, ID: cp.ID, Operation: op.Status().ID, Checkpoint: &cp,

@@ -51,38 +51,55 @@ func (j *job) settleOnce(ctx context.Context) error {
 }
 
 // learn reads the job's history: its newest completed checkpoint and what
-// undo would restore.
+// undo would restore. It may run beside the actor (after a deletion or a
+// verification): what the actor has learned meanwhile counts.
 func (j *job) learn(ctx context.Context) error {
-	name := j.config().Name
+	for {
+		if done, err := j.learnOnce(ctx); done || err != nil {
+			return err
+		}
+	}
+}
+
+func (j *job) learnOnce(ctx context.Context) (done bool, err error) {
+	j.mu.Lock()
+	name, gen := j.spec.Name, j.gen
+	j.mu.Unlock()
 	history, err := j.c.opts.Store.List(ctx, name)
 	if err != nil {
-		return fmt.Errorf("list checkpoints of %q: %w", name, err)
+		return false, fmt.Errorf("list checkpoints of %q: %w", name, err)
 	}
-	var last *snapshot.Checkpoint
+	var last, good *snapshot.Checkpoint
 	failures := uint64(0)
-	for i := len(history) - 1; i >= 0 && last == nil; i-- {
+	for i := len(history) - 1; i >= 0 && good == nil; i-- {
 		switch {
-		case history[i].State == snapshot.StateFailed:
+		case history[i].State == snapshot.StateFailed && last == nil:
 			failures++
-		case history[i].State == snapshot.StateCompleted:
+		case history[i].State == snapshot.StateCompleted && last == nil:
 			last = &history[i]
+		}
+		if history[i].Restorable() {
+			good = &history[i]
 		}
 	}
 	newest, err := j.c.lineage(ctx, last)
 	if err != nil {
-		return err
+		return false, err
 	}
 	undo, err := j.c.loadUndo(ctx, name)
 	if err != nil {
-		return err
+		return false, err
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.last, j.newest, j.failures, j.undo = last, newest, failures, undo
+	if j.gen != gen {
+		return false, nil
+	}
+	j.last, j.good, j.newest, j.failures, j.undo = last, good, newest, failures, undo
 	if last != nil && j.epoch < last.Epoch {
 		j.epoch, j.parallel = last.Epoch, last.Parallelism
 	}
-	return nil
+	return true, nil
 }
 
 // watch looks at the state, and recovers it when it is lost and the job's
