@@ -29,14 +29,6 @@ func newRedisWorld(t *testing.T) (*world, *redistest.Server) {
 	return assemble(openStore(t), b, at, testJob("flights", 2)), srv
 }
 
-// again begins a job of its own on the same stores.
-func (w *world) again(name string, parallelism int) *world {
-	next := assemble(w.store, w.backend, w.at, testJob(name, parallelism))
-	next.ids = w.ids
-	next.exec = next.executor(w.store, w.store.Journal(), w.backend)
-	return next
-}
-
 // TestI4AllPairsOnARealRedis is TestI4AllPairs on a server.
 func TestI4AllPairsOnARealRedis(t *testing.T) {
 	first, srv := newRedisWorld(t)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"keyframe/coordinator/restore"
 	"keyframe/keygroups"
@@ -36,7 +37,7 @@ func TestI4AllPairs(t *testing.T) {
 	}
 }
 
-func rescaleAndCheck(t *testing.T, w *world, to int, split rescale.Split) Result {
+func rescaleAndCheck(t tb, w *world, to int, split rescale.Split) Result {
 	t.Helper()
 	ctx := context.Background()
 	from := w.job.Parallelism
@@ -93,7 +94,7 @@ func schemaOf(name string) string {
 	return map[string]string{"positions": "java.lang.Long|1", "told": "java.lang.String|2", "threshold": "java.lang.Double|1"}[name]
 }
 
-func checkOwnership(t *testing.T, w *world, c statebackend.Cut, to int) {
+func checkOwnership(t tb, w *world, c statebackend.Cut, to int) {
 	t.Helper()
 	require.Equal(t, to, c.Assigned.Parallelism)
 	require.Equal(t, w.job.MaxParallelism, c.Assigned.MaxParallelism)
@@ -115,7 +116,7 @@ func checkOwnership(t *testing.T, w *world, c statebackend.Cut, to int) {
 
 // checkCheckpoint holds the new checkpoint to the live state: they are equal,
 // and its numbers are what a cut of the state counts.
-func checkCheckpoint(t *testing.T, w *world, base *snapshot.Manifest, res Result, live view) {
+func checkCheckpoint(t tb, w *world, base *snapshot.Manifest, res Result, live view) {
 	t.Helper()
 	ctx := context.Background()
 	got, m := w.content(t, res.Checkpoint)
@@ -162,6 +163,35 @@ func TestI4AChainOfRescalesComesBack(t *testing.T) {
 	told := slices.Concat(first.items[w.opKey(0, "told")], first.items[w.opKey(1, "told")])
 	require.Equal(t, told, last.items[w.opKey(1, "told")], "a union that nobody writes doesn't grow from cycle to cycle")
 	storetest.MustBeClean(t, w.store)
+}
+
+// TestI4AnyOperatorState rescales random state twice.
+func TestI4AnyOperatorState(t *testing.T) {
+	shared := newWorld(t, 1)
+	n := 0
+	rapid.Check(t, func(t *rapid.T) {
+		n++
+		w := shared.again(fmt.Sprintf("job%d", n), rapid.IntRange(1, 11).Draw(t, "from"))
+		for g := range rapid.IntRange(0, 5).Draw(t, "groups") {
+			s := statebackend.Scope{Group: "stats", Topic: "in", Partition: 2 * g, Operator: "delays"}
+			w.put(t, w.job.Key().KeyedKey(s, "seen", "s:"+fmt.Sprint(g)), "", statebackend.OpSAdd, "m", fmt.Sprint("n", g))
+		}
+		item := rapid.SampledFrom([]string{"", "1", "1.0", `"x"`, "\x00", `{"a":[]}`})
+		fields := rapid.MapOfN(item, item, 1, 4).Draw(t, "fields")
+		for i := range w.job.Parallelism {
+			w.put(t, w.opKey(i, "positions"), schemaOf("positions"), statebackend.OpRPush, rapid.SliceOfN(item, 0, 9).Draw(t, "list")...)
+			w.put(t, w.opKey(i, "told"), schemaOf("told"), statebackend.OpRPush, rapid.SliceOfN(item, 0, 4).Draw(t, "union")...)
+			for f, v := range fields {
+				w.put(t, w.opKey(i, "threshold"), schemaOf("threshold"), statebackend.OpHSet, f, v)
+			}
+		}
+		w.registerAll(t)
+		for range 2 {
+			to := rapid.IntRange(1, 11).Filter(func(p int) bool { return p != w.job.Parallelism }).Draw(t, "to")
+			rescaleAndCheck(t, w, to, rapid.SampledFrom([]rescale.Split{"", rescale.SplitEach, rescale.SplitEven}).Draw(t, "split"))
+		}
+	})
+	storetest.MustBeClean(t, shared.store)
 }
 
 func TestTheRescaledCheckpointRestores(t *testing.T) {

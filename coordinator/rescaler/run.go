@@ -73,6 +73,7 @@ func (e *Executor) change(ctx context.Context, req Request, r *ready, p Progress
 	}
 	if err := e.commit(ctx, w, r, s, p); err != nil {
 		err = restore.Fault(err, fault.Store, "rescale of job %q to %d: nothing was changed", req.Job.Name, req.To)
+		fail(ctx, w, err)
 		return e.undo(ctx, req.Job.Name, w.ID(), err)
 	}
 	flip, err := s.Run(ctx)
@@ -81,6 +82,22 @@ func (e *Executor) change(ctx context.Context, req Request, r *ready, p Progress
 	}
 	r.plan.Epoch = flip.Epoch
 	return nil
+}
+
+// fail gives the attempt its reason in the history.
+func fail(ctx context.Context, w snapshot.Writer, cause error) {
+	f := snapshot.Failure{Reason: snapshot.FailStore, Message: cause.Error()}
+	switch {
+	case context.Cause(ctx) != nil:
+		f.Reason = snapshot.FailAborted
+	case fault.CodeOf(cause) == fault.Internal:
+		f.Reason = snapshot.FailInternal
+	}
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+	defer cancel()
+	// A commit whose answer was lost can't be failed any more: undo deletes
+	// it. Anything else is found interrupted at the next start.
+	_ = w.Fail(within, f)
 }
 
 // commit writes the new checkpoint and completes the request of the swap.

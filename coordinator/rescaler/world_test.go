@@ -86,7 +86,7 @@ func (w *world) do(t tb, cmds ...statebackend.Cmd) {
 	require.NoError(t, err)
 }
 
-// put registers a key and writes it.
+// put registers a key and, with arguments, writes it.
 func (w *world) put(t tb, key, schema string, op statebackend.Op, args ...string) {
 	t.Helper()
 	j := w.job.Key()
@@ -127,8 +127,9 @@ func (w *world) seed(t tb) {
 	j := w.job.Key()
 	for g := range w.job.MaxParallelism {
 		s := statebackend.Scope{Group: "stats", Topic: "in", Partition: g, Operator: "delays"}
+		w.put(t, j.StateKey(s, "count"), "java.lang.Integer|1", 0)
 		for i := range 3 + g {
-			w.put(t, j.StateKey(s, "count"), "java.lang.Integer|1", statebackend.OpHSet, fmt.Sprintf("s:k%d", i), fmt.Sprint(100*g+i))
+			w.do(t, statebackend.Command(statebackend.OpHSet, j.StateKey(s, "count"), fmt.Sprintf("s:k%d", i), fmt.Sprint(100*g+i)))
 		}
 	}
 	w.put(t, j.Root()+":odd\xffkey", "", statebackend.OpSet, "\x00raw")
@@ -139,15 +140,32 @@ func (w *world) seed(t tb) {
 		}
 		w.put(t, w.opKey(i, "positions"), "java.lang.Long|1", statebackend.OpRPush, items...)
 		w.put(t, w.opKey(i, "told"), "java.lang.String|2", statebackend.OpRPush, fmt.Sprintf(`"from %d"`, i), `"same"`)
+		w.put(t, w.opKey(i, "threshold"), "java.lang.Double|1", 0)
+		var fields []statebackend.Cmd
 		for f := range 150 {
-			w.put(t, w.opKey(i, "threshold"), "java.lang.Double|1", statebackend.OpHSet, fmt.Sprintf(`"f%d"`, f), fmt.Sprintf("%d.5", f*f))
+			fields = append(fields, statebackend.Command(statebackend.OpHSet, w.opKey(i, "threshold"), fmt.Sprintf(`"f%d"`, f), fmt.Sprintf("%d.5", f*f)))
 		}
+		w.do(t, fields...)
 	}
+	w.registerAll(t)
+}
+
+// registerAll registers the operator states and adopts the job.
+func (w *world) registerAll(t tb) {
+	t.Helper()
 	w.register(t, "positions", snapshot.ModeList)
 	w.register(t, "told", snapshot.ModeUnion)
 	w.register(t, "threshold", snapshot.ModeBroadcast)
 	w.register(t, "unused", snapshot.ModeList)
 	w.adopt(t)
+}
+
+// again begins a job of its own on the same stores.
+func (w *world) again(name string, parallelism int) *world {
+	next := assemble(w.store, w.backend, w.at, testJob(name, parallelism))
+	next.ids = w.ids
+	next.exec = next.executor(w.store, w.store.Journal(), w.backend)
+	return next
 }
 
 // take makes a checkpoint of the live state.
