@@ -63,6 +63,7 @@ func spoil(t testing.TB, h Harness) {
 		cmd(statebackend.OpDel, stateName(job, 5, "zset")),
 		cmd(statebackend.OpSet, laterName(job), "no expiry any more"),
 		cmd(statebackend.OpSet, stateName(job, 99, "never written"), "written since"),
+		cmd(statebackend.OpSet, "\xff not ours \x00", "written since, and unlisted"), cmd(statebackend.OpSRem, job.Index(), "\xff not ours \x00"),
 		cmd(statebackend.OpSet, stateName(job, 100, "newer"), "came later"), cmd(statebackend.OpSAdd, job.Index(), stateName(job, 100, "newer"), "later and missing"),
 		cmd(statebackend.OpHSet, job.Registry(), stateName(job, 100, "newer"), "x|1"),
 		cmd(statebackend.OpRPush, operatorName(job, 1, "positions"), "more"),
@@ -92,18 +93,18 @@ func checkRestored(t testing.TB, h Harness, req statebackend.RestoreRequest, wan
 func testRoundTrip(t *testing.T, h Harness) {
 	fill(t, h, job, "round")
 	do(t, h, cmd(statebackend.OpSet, job.Root()+":cg:not indexed", "stays"), cmd(statebackend.OpSet, "streaming:runtime:flights", "foreign"))
-	foreign := dump(t, h, job.Root())
+	foreign := dump(t, h, job.Root(), "\xff not ours")
 	require.NotEmpty(t, foreign)
 	_, keys := cutOf(t, h, job)
 	spoil(t, h)
 	req := request(t, h, job, "r1")
 	res := restoreKeys(t, h, req, keys)
 	require.EqualValues(t, fixtureKeys, res.Keys)
-	require.EqualValues(t, 2, res.Removed, "the newer key, and the one that was missing")
+	require.EqualValues(t, 3, res.Removed, "the newer key, and the two that were missing")
 	require.Zero(t, res.Expired)
 	require.Equal(t, req.NewEpoch, res.Epoch)
 	checkRestored(t, h, req, keys)
-	require.Equal(t, foreign, dump(t, h, job.Root()))
+	require.Equal(t, foreign, dump(t, h, job.Root(), "\xff not ours"))
 	require.Equal(t, "stays", string(do(t, h, cmd(statebackend.OpGet, job.Root()+":cg:not indexed"))[0].Bytes))
 	require.NotContains(t, members(t, h, job.Index()), stateName(job, 100, "newer"))
 
