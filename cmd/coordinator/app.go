@@ -135,7 +135,7 @@ func (a *app) cli() *cli.App {
 		return cli.ShowAppHelp(ctx)
 	}
 	c.Commands = []*cli.Command{
-		a.runCommand(), a.discoverCommand(), a.configCommand(), a.jobCommand(),
+		a.runCommand(), a.demoCommand(), a.discoverCommand(), a.configCommand(), a.jobCommand(),
 		a.checkpointCommand(), a.restoreCommand(), a.rescaleCommand(), a.undoCommand(),
 		a.keygroupCommand(), a.storeCommand(), a.versionCommand(),
 	}
