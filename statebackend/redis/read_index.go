@@ -8,18 +8,21 @@ import (
 	"keyframe/statebackend"
 )
 
+// wholeLimit is up to how many bytes a key is read by one reply: about 1 ms of
+// the server. A variable for tests.
+var wholeLimit int64 = 256 << 10
+
 // Bounds of what is asked for ahead of its use.
 const (
-	wholeLimit    = 256 << 10 // a key up to this size is read by one reply
-	contentBytes  = 4 << 20   // of contents that are outstanding, as the server measures them
-	askedMost     = 4096      // replies outstanding
-	infosMost     = 1024      // of these, about what a key is
-	namesMost     = 2048      // names that wait to be asked about
-	indexPage     = 1024      // names that one scan asks for
-	largeMost     = 64        // names of large keys that wait for a quiet connection
-	dedupeNames   = 2 << 20   // names among which repetitions are found; above, the count tells
-	nameHeadroom  = 48        // guessed length of a name
-	indexPageSize = 1 << 20   // what a page of names should come to
+	contentBytes  = 4 << 20 // of contents that are outstanding, as the server measures them
+	askedMost     = 4096    // replies outstanding
+	infosMost     = 1024    // of these, about what a key is
+	namesMost     = 2048    // names that wait to be asked about
+	indexPage     = 1024    // names that one scan asks for
+	largeMost     = 64      // names of large keys that wait for a quiet connection
+	dedupeNames   = 2 << 20 // names among which repetitions are found; above, the count tells
+	nameHeadroom  = 48      // guessed length of a name
+	indexPageSize = 1 << 20 // what a page of names should come to
 )
 
 // queue is first in, first out.

@@ -41,8 +41,8 @@ func (b *Backend) changeRecord(ctx context.Context, job statebackend.Job, others
 			if err != nil || write == nil {
 				return err
 			}
-			_, err = tx.TxPipelined(ctx, write)
-			return err
+			cmds, err := tx.TxPipelined(ctx, write)
+			return ownRefusal(cmds, err)
 		}, append([]string{key}, others...)...)
 		if !errors.Is(err, redis.TxFailedErr) {
 			break
@@ -53,6 +53,20 @@ func (b *Backend) changeRecord(ctx context.Context, job statebackend.Job, others
 			"%w each of %d times that it was to be written", statebackend.ErrChanged, watchTries)}
 	}
 	return b.recordFailed(key, err)
+}
+
+// ownRefusal prefers a command's own refusal to EXEC's, which says that there
+// was one.
+func ownRefusal(cmds []redis.Cmder, err error) error {
+	if !redis.IsExecAbortError(err) {
+		return err
+	}
+	for _, c := range cmds {
+		if c.Err() != nil && !redis.IsExecAbortError(c.Err()) {
+			return c.Err()
+		}
+	}
+	return err
 }
 
 func (b *Backend) recordIn(ctx context.Context, tx redis.Cmdable, key string) (statebackend.Record, error) {
