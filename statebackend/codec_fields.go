@@ -66,17 +66,22 @@ func collectFields(t reflect.Type, at []int, open map[reflect.Type]bool, all *[]
 		if !f.tagged {
 			f.name = sf.Name
 		}
-		for _, o := range strings.Split(options, ",") {
-			switch o {
-			case "omitempty":
-				f.omitEmpty = true
-			case "omitzero":
-				f.omitZero = true
-			case "string":
-				f.quoted = quotable(inner.Kind())
-			}
-		}
+		f.options(options, inner)
 		*all = append(*all, f)
+	}
+}
+
+// options reads what follows the name in a json tag.
+func (f *field) options(tag string, inner reflect.Type) {
+	for _, o := range strings.Split(tag, ",") {
+		switch o {
+		case "omitempty":
+			f.omitEmpty = true
+		case "omitzero":
+			f.omitZero = true
+		case "string":
+			f.quoted = quotable(inner.Kind())
+		}
 	}
 }
 

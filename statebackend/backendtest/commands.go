@@ -22,54 +22,56 @@ type step struct {
 	none bool
 }
 
+const (
+	hashKey, listKey, setKey, zsetKey, strKey = "k:hash\x00", "k:list\xff", "k:set", "k:zset", "k:str"
+)
+
+// steps are commands in order with what each must give on an empty store.
+var steps = []step{
+	{cmd: cmd(statebackend.OpHGet, hashKey, "f"), none: true},
+	{cmd: cmd(statebackend.OpHLen, hashKey)},
+	{cmd: cmd(statebackend.OpHSet, hashKey, "f\xfe", ""), n: 1},
+	{cmd: cmd(statebackend.OpHSet, hashKey, "f\xff", "v\x00"), n: 1},
+	{cmd: cmd(statebackend.OpHSet, hashKey, "f\xff", "v2"), n: 0},
+	{cmd: cmd(statebackend.OpHGet, hashKey, "f\xfe"), text: ""},
+	{cmd: cmd(statebackend.OpHGet, hashKey, "f\xff"), text: "v2"},
+	{cmd: cmd(statebackend.OpHSetNX, hashKey, "f\xff", "no"), n: 0},
+	{cmd: cmd(statebackend.OpHSetNX, hashKey, "", "empty"), n: 1},
+	{cmd: cmd(statebackend.OpHGet, hashKey, ""), text: "empty"},
+	{cmd: cmd(statebackend.OpHExists, hashKey, "f"), n: 0},
+	{cmd: cmd(statebackend.OpHExists, hashKey, "f\xfe"), n: 1},
+	{cmd: cmd(statebackend.OpHLen, hashKey), n: 3},
+	{cmd: cmd(statebackend.OpHDel, hashKey, "f\xfe"), n: 1},
+	{cmd: cmd(statebackend.OpHDel, hashKey, "f\xfe"), n: 0},
+	{cmd: cmd(statebackend.OpType, hashKey), text: "hash"},
+	{cmd: cmd(statebackend.OpRPush, listKey, "b", "a", "b", ""), n: 4},
+	{cmd: cmd(statebackend.OpRPush, listKey, "c"), n: 5},
+	{cmd: cmd(statebackend.OpLLen, listKey), n: 5},
+	{cmd: cmd(statebackend.OpLLen, "k:none")},
+	{cmd: cmd(statebackend.OpSAdd, setKey, "x", "y", "x", ""), n: 3},
+	{cmd: cmd(statebackend.OpSAdd, setKey, "y", "z"), n: 1},
+	{cmd: cmd(statebackend.OpSIsMember, setKey, ""), n: 1},
+	{cmd: cmd(statebackend.OpSIsMember, setKey, "q"), n: 0},
+	{cmd: cmd(statebackend.OpSRem, setKey, "y", "q", ""), n: 2},
+	{cmd: cmd(statebackend.OpSCard, setKey), n: 2},
+	{cmd: cmd(statebackend.OpZAdd, zsetKey, "inf", "m"), n: 1},
+	{cmd: cmd(statebackend.OpZAdd, zsetKey, "-0.5", "m"), n: 0},
+	{cmd: cmd(statebackend.OpZRem, zsetKey, "m", "n"), n: 1},
+	{cmd: cmd(statebackend.OpType, zsetKey), text: "none"},
+	{cmd: cmd(statebackend.OpGet, strKey), none: true},
+	{cmd: cmd(statebackend.OpSet, strKey, "")},
+	{cmd: cmd(statebackend.OpGet, strKey), text: ""},
+	{cmd: cmd(statebackend.OpSet, strKey, "\x00")},
+	{cmd: cmd(statebackend.OpGet, strKey), text: "\x00"},
+	{cmd: cmd(statebackend.OpDel, strKey), n: 1},
+	{cmd: cmd(statebackend.OpDel, strKey), n: 0},
+	{cmd: cmd(statebackend.OpPExpireAt, strKey, "99999999999999"), n: 0},
+	{cmd: cmd(statebackend.OpPExpireAt, setKey, "99999999999999"), n: 1},
+	{cmd: cmd(statebackend.OpPExpireAt, listKey, "1"), n: 1},
+	{cmd: cmd(statebackend.OpType, listKey), text: "none"},
+}
+
 func testCommands(t *testing.T, h Harness) {
-	const (
-		hash, list, set, zset, str = "k:hash\x00", "k:list\xff", "k:set", "k:zset", "k:str"
-	)
-	op := cmd
-	steps := []step{
-		{cmd: op(statebackend.OpHGet, hash, "f"), none: true},
-		{cmd: op(statebackend.OpHLen, hash)},
-		{cmd: op(statebackend.OpHSet, hash, "f\xfe", ""), n: 1},
-		{cmd: op(statebackend.OpHSet, hash, "f\xff", "v\x00"), n: 1},
-		{cmd: op(statebackend.OpHSet, hash, "f\xff", "v2"), n: 0},
-		{cmd: op(statebackend.OpHGet, hash, "f\xfe"), text: ""},
-		{cmd: op(statebackend.OpHGet, hash, "f\xff"), text: "v2"},
-		{cmd: op(statebackend.OpHSetNX, hash, "f\xff", "no"), n: 0},
-		{cmd: op(statebackend.OpHSetNX, hash, "", "empty"), n: 1},
-		{cmd: op(statebackend.OpHGet, hash, ""), text: "empty"},
-		{cmd: op(statebackend.OpHExists, hash, "f"), n: 0},
-		{cmd: op(statebackend.OpHExists, hash, "f\xfe"), n: 1},
-		{cmd: op(statebackend.OpHLen, hash), n: 3},
-		{cmd: op(statebackend.OpHDel, hash, "f\xfe"), n: 1},
-		{cmd: op(statebackend.OpHDel, hash, "f\xfe"), n: 0},
-		{cmd: op(statebackend.OpType, hash), text: "hash"},
-		{cmd: op(statebackend.OpRPush, list, "b", "a", "b", ""), n: 4},
-		{cmd: op(statebackend.OpRPush, list, "c"), n: 5},
-		{cmd: op(statebackend.OpLLen, list), n: 5},
-		{cmd: op(statebackend.OpLLen, "k:none")},
-		{cmd: op(statebackend.OpSAdd, set, "x", "y", "x", ""), n: 3},
-		{cmd: op(statebackend.OpSAdd, set, "y", "z"), n: 1},
-		{cmd: op(statebackend.OpSIsMember, set, ""), n: 1},
-		{cmd: op(statebackend.OpSIsMember, set, "q"), n: 0},
-		{cmd: op(statebackend.OpSRem, set, "y", "q", ""), n: 2},
-		{cmd: op(statebackend.OpSCard, set), n: 2},
-		{cmd: op(statebackend.OpZAdd, zset, "inf", "m"), n: 1},
-		{cmd: op(statebackend.OpZAdd, zset, "-0.5", "m"), n: 0},
-		{cmd: op(statebackend.OpZRem, zset, "m", "n"), n: 1},
-		{cmd: op(statebackend.OpType, zset), text: "none"},
-		{cmd: op(statebackend.OpGet, str), none: true},
-		{cmd: op(statebackend.OpSet, str, "")},
-		{cmd: op(statebackend.OpGet, str), text: ""},
-		{cmd: op(statebackend.OpSet, str, "\x00")},
-		{cmd: op(statebackend.OpGet, str), text: "\x00"},
-		{cmd: op(statebackend.OpDel, str), n: 1},
-		{cmd: op(statebackend.OpDel, str), n: 0},
-		{cmd: op(statebackend.OpPExpireAt, str, "99999999999999"), n: 0},
-		{cmd: op(statebackend.OpPExpireAt, set, "99999999999999"), n: 1},
-		{cmd: op(statebackend.OpPExpireAt, list, "1"), n: 1},
-		{cmd: op(statebackend.OpType, list), text: "none"},
-	}
 	for i, s := range steps {
 		checkReply(t, s, do(t, h, s.cmd)[0], i)
 	}
@@ -98,7 +100,7 @@ func testExpiryDropped(t *testing.T, h Harness) {
 	at := strconv.FormatInt(soon.UnixMilli(), 10)
 	do(t, h, cmd(statebackend.OpSet, "e:kept", "1"), cmd(statebackend.OpPExpireAt, "e:kept", at), cmd(statebackend.OpSet, "e:kept", "2"),
 		cmd(statebackend.OpHSet, "e:gone", "f", "v"), cmd(statebackend.OpPExpireAt, "e:gone", at))
-	h.Pass(t, soon)
+	h.Pass(t, soon.Add(grace))
 	r := do(t, h, cmd(statebackend.OpGet, "e:kept"), cmd(statebackend.OpHGet, "e:gone", "f"), cmd(statebackend.OpHSet, "e:gone", "g", "w"), cmd(statebackend.OpHLen, "e:gone"))
 	require.Equal(t, "2", string(r[0].Bytes))
 	require.True(t, r[1].Nil)

@@ -146,7 +146,7 @@ func testRestoreExpiry(t *testing.T, h Harness) {
 		do(t, h, cmd(statebackend.OpSAdd, job.Index(), key), cmd(statebackend.OpHSet, key, "f", name), cmd(statebackend.OpPExpireAt, key, at(d)))
 	}
 	_, keys := cutOf(t, h, job)
-	h.Pass(t, asOf)
+	h.Pass(t, asOf.Add(grace))
 	req := request(t, h, job, "r1")
 	req.AsOf = asOf
 	s := stageKeys(t, h, req, keys)
@@ -154,7 +154,7 @@ func testRestoreExpiry(t *testing.T, h Harness) {
 	proof, err := s.Prove(ctxOf(t))
 	require.NoError(t, err)
 	require.NoError(t, snapshot.Replay(keys, proof), "what has expired is no mismatch")
-	h.Pass(t, now.Add(700*time.Millisecond))
+	h.Pass(t, now.Add(700*time.Millisecond+grace))
 	res, err := s.Flip(ctxOf(t))
 	require.NoError(t, err)
 	require.EqualValues(t, 1, res.Keys)

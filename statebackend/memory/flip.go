@@ -90,28 +90,13 @@ func (g *staging) Flip(ctx context.Context) (statebackend.FlipResult, error) {
 	if err != nil {
 		return statebackend.FlipResult{}, err
 	}
-	var assignment []byte
-	if g.req.Assignment != nil {
-		a := *g.req.Assignment
-		a.Epoch = g.req.NewEpoch
-		if assignment, err = statebackend.EncodeAssignment(a); err != nil {
-			return statebackend.FlipResult{}, err
-		}
-	}
-	modes, err := g.modes()
-	if err != nil {
+	assignment, assignErr := g.assignment()
+	modes, modesErr := g.modes()
+	if err := errors.Join(assignErr, modesErr); err != nil {
 		return statebackend.FlipResult{}, err
 	}
-	record.Restore, record.Flipped = nil, g.req.ID
-	record.Incarnation, record.Epoch = g.req.Incarnation, g.req.NewEpoch
-	if g.req.Attempt != 0 {
-		record.Attempt = g.req.Attempt
-	}
-	if record.Checkpoint < g.req.Checkpoint {
-		record.Checkpoint = g.req.Checkpoint
-	}
 	// The one commit point: from here on nothing is refused.
-	if err := g.s.keep(g.req.Job, record); err != nil {
+	if err := g.s.keep(g.req.Job, g.after(record)); err != nil {
 		return statebackend.FlipResult{}, err
 	}
 	g.flipped = true
@@ -121,6 +106,28 @@ func (g *staging) Flip(ctx context.Context) (statebackend.FlipResult, error) {
 		g.s.putString(g.req.Job.Assignment(), assignment)
 	}
 	return res, nil
+}
+
+// after is the record of a job on which this restore went live. What it says
+// of checkpoints is never less than before.
+func (g *staging) after(r statebackend.Record) statebackend.Record {
+	r.Restore, r.Flipped = nil, g.req.ID
+	r.Incarnation, r.Epoch = g.req.Incarnation, g.req.NewEpoch
+	if g.req.Attempt != 0 {
+		r.Attempt = g.req.Attempt
+	}
+	r.Checkpoint = max(r.Checkpoint, g.req.Checkpoint)
+	return r
+}
+
+// assignment is the text of the assignment key after the flip, nil for none.
+func (g *staging) assignment() ([]byte, error) {
+	if g.req.Assignment == nil {
+		return nil, nil
+	}
+	a := *g.req.Assignment
+	a.Epoch = g.req.NewEpoch
+	return statebackend.EncodeAssignment(a)
 }
 
 // ready checks, before the first write, that this restore may go live.
