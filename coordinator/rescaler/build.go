@@ -18,6 +18,7 @@ type built struct {
 	manifest *snapshot.Manifest
 	states   []snapshot.OperatorState // as they are to be registered
 	schemas  map[string]string        // registry entries of the new keys
+	staged   *summaries               // the new keys
 }
 
 // build writes the new operator and meta chunks through w and makes the
@@ -29,7 +30,7 @@ func (e *Executor) build(ctx context.Context, w snapshot.Writer, r *ready, start
 	enc := snapshot.NewEncoder(ctx, kept, snapshot.EncoderOptions{})
 	names := newSummaries(r.ops.job)
 	meter := (&restore.Meter{Next: snapshot.Tee(enc, names), Phase: PhaseWrite, Progress: p}).Begin()
-	b = &built{}
+	b = &built{staged: names}
 	if b.states, err = r.writeOperators(ctx, e.Store, meter, names); err != nil {
 		return nil, false, err
 	}

@@ -193,6 +193,33 @@ func TestAJobWithoutOperatorStateRescales(t *testing.T) {
 	checkCheckpoint(t, w, base, res, after)
 }
 
+func TestRoomForTheOperatorState(t *testing.T) {
+	w := newWorld(t, 2)
+	w.seed(t)
+	base := w.take(t)
+	before, _ := w.live(t)
+	tight := w.executor(w.store, w.store.Journal(), &full{Backend: w.backend})
+	_, err := tight.Run(context.Background(), Request{Job: w.job, To: 3, Base: base.Checkpoint.ID}, nil)
+	require.ErrorIs(t, err, statebackend.ErrNoRoom)
+	require.Equal(t, fault.Refused, fault.CodeOf(err))
+	require.Contains(t, err.Error(), "nothing was changed")
+	// Three broadcasts, three unions and what is left of five items.
+	require.Contains(t, err.Error(), "9 keys with 467 elements")
+	after, _ := w.live(t)
+	require.Equal(t, before.all, after.all)
+	history, err := w.store.List(context.Background(), w.job.Name)
+	require.NoError(t, err)
+	require.Equal(t, snapshot.FailState, history[1].Failure.Reason)
+	w.noTraces(t)
+}
+
+// full is a server without memory.
+type full struct{ statebackend.Backend }
+
+func (*full) Room(_ context.Context, keys, elements, _ uint64) error {
+	return fmt.Errorf("%w: for %d keys with %d elements", statebackend.ErrNoRoom, keys, elements)
+}
+
 func TestMovedIsWhatTheRangesSay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		groups := rapid.IntRange(1, 300).Draw(t, "groups")

@@ -67,6 +67,10 @@ func (b *badBackend) Partitions(ctx context.Context, topic string) (n int, err e
 	return n, err
 }
 
+func (b *badBackend) Room(ctx context.Context, keys, elements, bytes uint64) error {
+	return b.in.hit("Room", statebackend.ErrUnreachable, func() error { return b.Backend.Room(ctx, keys, elements, bytes) })
+}
+
 func (b *badBackend) Stage(ctx context.Context, req statebackend.RestoreRequest) (s statebackend.Staging, err error) {
 	err = b.in.hit("Stage", statebackend.ErrUnreachable, func() (err error) { s, err = b.Backend.Stage(ctx, req); return err })
 	if err != nil {

@@ -84,14 +84,20 @@ func (e *Executor) change(ctx context.Context, req Request, r *ready, p Progress
 	return nil
 }
 
+// reasons are why an attempt failed, by the code of its error; the others are
+// the state's.
+var reasons = map[fault.Code]snapshot.FailureReason{
+	fault.Store: snapshot.FailStore, fault.Corrupt: snapshot.FailStore, fault.Unreachable: snapshot.FailConnection,
+	fault.Permission: snapshot.FailPermission, fault.Internal: snapshot.FailInternal,
+}
+
 // fail gives the attempt its reason in the history.
 func fail(ctx context.Context, w snapshot.Writer, cause error) {
-	f := snapshot.Failure{Reason: snapshot.FailStore, Message: cause.Error()}
-	switch {
-	case context.Cause(ctx) != nil:
+	f := snapshot.Failure{Reason: snapshot.FailState, Message: cause.Error()}
+	if context.Cause(ctx) != nil {
 		f.Reason = snapshot.FailAborted
-	case fault.CodeOf(cause) == fault.Internal:
-		f.Reason = snapshot.FailInternal
+	} else if reason, ok := reasons[fault.CodeOf(cause)]; ok {
+		f.Reason = reason
 	}
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 	defer cancel()
@@ -106,6 +112,9 @@ func (e *Executor) commit(ctx context.Context, w snapshot.Writer, r *ready, s *r
 	if err != nil {
 		return err
 	}
+	if err := e.Backend.Room(ctx, b.staged.exist, b.staged.elements, b.staged.bytes); err != nil {
+		return restore.Fault(err, fault.Failed, "room for the operator state in %s", e.Backend.Server())
+	}
 	if err := w.Commit(ctx, b.manifest); err != nil {
 		return err
 	}
@@ -118,15 +127,7 @@ func (e *Executor) commit(ctx context.Context, w snapshot.Writer, r *ready, s *r
 	s.Feed = func(ctx context.Context, sink snapshot.Sink) error {
 		return snapshot.Walk(ctx, e.Store, b.manifest, sink, snapshot.SectionOperator)
 	}
-	s.Entry.Keys, s.Entry.Elements = 0, 0
-	for _, st := range r.plan.OperatorState {
-		for _, n := range st.After {
-			if n > 0 {
-				s.Entry.Keys++
-				s.Entry.Elements += uint64(n)
-			}
-		}
-	}
+	s.Entry.Keys, s.Entry.Elements = b.staged.exist, b.staged.elements
 	return nil
 }
 

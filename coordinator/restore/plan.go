@@ -25,7 +25,7 @@ type ready struct {
 // record, the live index and the live schemas, and writes nothing. Its errors
 // are those that Run would give before it touches anything, each a
 // *fault.Error: no_checkpoint, corrupt (the caller may mark the checkpoint as
-// bad), refused (a guard, with its way round), unreachable, permission, store.
+// bad when it wraps snapshot.ErrCorrupt or ErrNoChunk), refused (a guard, with its way round), unreachable, permission, store.
 func (e *Executor) Plan(ctx context.Context, req Request, p Progress) (Plan, error) {
 	r, err := e.prepare(ctx, req, p)
 	if err != nil {
