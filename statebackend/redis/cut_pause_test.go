@@ -177,7 +177,7 @@ func TestAMasterThatIsMadeAReplicaFailsTheCut(t *testing.T) {
 	b, c := openTest(t, s), s.Client()
 	manyKeys(t, c, testJob, 9000)
 	host, port, _ := strings.Cut(other.Addr, ":")
-	sink := &hookSink{n: 4000, do: func() { require.NoError(t, c.SlaveOf(t.Context(), host, port).Err()) }}
+	sink := &hookSink{n: 4000, do: func() { require.NoError(t, c.Do(t.Context(), "REPLICAOF", host, port).Err()) }}
 	_, err := b.Cut(t.Context(), statebackend.CutRequest{Job: testJob}, sink)
 	require.Error(t, err)
 	require.True(t, errors.Is(err, statebackend.ErrReadOnly) || errors.Is(err, statebackend.ErrChanged) || errors.Is(err, statebackend.ErrUnreachable), "%v", err)
@@ -230,6 +230,7 @@ func TestADeadCutFreesTheWritersByItself(t *testing.T) {
 	c := s.Client()
 	manyKeys(t, c, testJob, 9000)
 	setFor(t, &pauseLease, 300*time.Millisecond)
+	setFor(t, &unpauseRetries, 0)
 	dead := &fault{left: 1 << 30}
 	b := openTest(t, s)
 	b.wrap = dead.wrap
@@ -315,4 +316,39 @@ func TestSomebodyElsesPauseIsNotEnded(t *testing.T) {
 	require.NoError(t, c.ClientUnpause(t.Context()).Err())
 	_, err = b.Cut(t.Context(), statebackend.CutRequest{Job: testJob}, &counter{})
 	require.NoError(t, err)
+}
+
+// TestACutThatIsCutAtEachCall: whichever call to the server is the last, the
+// cut fails, nothing is changed, and the writers are free soon after.
+func TestACutThatIsCutAtEachCall(t *testing.T) {
+	s := redistest.Start(t, redistest.Setting("hz 100"))
+	c := s.Client()
+	ctx := t.Context()
+	setFor(t, &pauseLease, 100*time.Millisecond)
+	setFor(t, &unpauseRetries, 0)
+	manyKeys(t, c, testJob, 3)
+	require.NoError(t, c.HSet(ctx, testJob.Record(), "incarnation", "inc", "epoch", "2").Err())
+	require.NoError(t, c.XAdd(ctx, &goredis.XAddArgs{Stream: streamKey("rain", 0), Values: []string{"a", "b"}}).Err())
+	require.NoError(t, c.XGroupCreate(ctx, streamKey("rain", 0), "g", "0").Err())
+	require.NoError(t, c.XReadGroup(ctx, &goredis.XReadGroupArgs{Group: "g", Consumer: "one", Streams: []string{streamKey("rain", 0), ">"}}).Err())
+	digest := allDigest(t, c)
+	req := statebackend.CutRequest{Job: testJob, Incarnation: "inc", Sources: []statebackend.SourceRef{{Topic: "rain", Group: "g"}}}
+	for _, silent := range []bool{false, true} {
+		for k := 1; ; k++ {
+			f := &fault{left: k, silent: silent}
+			b := openTest(t, s)
+			b.wrap = f.wrap
+			var rec snapshot.Recorder
+			_, err := b.Cut(ctx, req, &rec)
+			require.Equal(t, digest, allDigest(t, c), "call %d", k)
+			requireUnpaused(t, c)
+			if err == nil && !f.isCut() {
+				require.Len(t, rec.Keys, 4, "three keys and the pending entries")
+				require.Greater(t, k, 50)
+				break
+			}
+			require.Error(t, err, "call %d of a cut was lost, and it succeeded", k)
+			require.True(t, errors.Is(err, statebackend.ErrUnreachable) || errors.Is(err, statebackend.ErrPauseExpired), "call %d: %v", k, err)
+		}
+	}
 }

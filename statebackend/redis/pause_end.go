@@ -15,9 +15,11 @@ import (
 // refuses connections has most likely ended, and its pause with it.
 const (
 	unpauseTimeout = 5 * time.Second // of one attempt
-	unpauseRetries = 3 * time.Second // after the first attempt
-	unpauseRefused = 3               // refused connections in a row
+	unpauseRefused = 3               // refused connections
 )
+
+// unpauseRetries is how long new attempts are made. A variable for tests.
+var unpauseRetries = 3 * time.Second
 
 // end frees the writers: on the pause's own connection or, where that is
 // broken, on new ones. Only the first call does something. It doesn't depend

@@ -99,20 +99,12 @@ func (b *Backend) Adopt(ctx context.Context, job statebackend.Job, incarnation s
 	}
 	var now statebackend.Record
 	err := b.changeRecord(ctx, job, []string{job.Assignment()}, func(tx *redis.Tx, r statebackend.Record) (func(redis.Pipeliner) error, error) {
-		now = r
-		var fields []any
-		if now.Incarnation == "" {
-			now.Incarnation = incarnation
-			fields = append(fields, statebackend.FieldIncarnation, incarnation)
-		}
-		if now.Epoch == 0 {
-			now.Epoch = 1
-			fields = append(fields, statebackend.FieldEpoch, "1")
-		}
 		there, err := tx.Exists(ctx, job.Assignment()).Result()
 		if err != nil {
 			return nil, err
 		}
+		var fields []any
+		now, fields = adopted(r, incarnation)
 		a.Epoch = now.Epoch
 		published, err := statebackend.EncodeAssignment(a)
 		if err != nil || (there > 0 && fields == nil) {
@@ -132,6 +124,20 @@ func (b *Backend) Adopt(ctx context.Context, job statebackend.Job, incarnation s
 		return statebackend.Record{}, err
 	}
 	return now, nil
+}
+
+// adopted is a record as it is after an adoption, and the fields to write for
+// that: nil for none.
+func adopted(r statebackend.Record, incarnation string) (now statebackend.Record, fields []any) {
+	if r.Incarnation == "" {
+		r.Incarnation = incarnation
+		fields = append(fields, statebackend.FieldIncarnation, incarnation)
+	}
+	if r.Epoch == 0 {
+		r.Epoch = 1
+		fields = append(fields, statebackend.FieldEpoch, "1")
+	}
+	return r, fields
 }
 
 // Note writes fields of the record of that incarnation.
