@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -80,7 +81,8 @@ func childCreate(path string) {
 func seedOf(id snapshot.ID) string { return fmt.Sprintf("state-%d", id%5) }
 
 // childTake takes checkpoints until it is killed, and says each that was
-// committed. Every fourth attempt fails; the newest three are kept.
+// committed. Every fourth attempt fails; the newest three completed ones are
+// kept, with all that came after them.
 func childTake(path string) {
 	ctx := context.Background()
 	db, err := Open(ctx, path, Options{BatchBytes: 4 << 10})
@@ -98,13 +100,27 @@ func childTake(path string) {
 			fmt.Println(w.ID())
 		}
 		must(db.Journal().Put(ctx, "progress", "flights", []byte(w.ID().String())))
-		all, err := db.List(ctx, "flights")
-		must(err)
-		for len(all) > 3 {
-			must(db.Delete(ctx, "flights", all[0].ID))
-			all = all[1:]
+		must(prune(ctx, db))
+	}
+}
+
+func prune(ctx context.Context, db *DB) error {
+	all, err := db.List(ctx, "flights")
+	if err != nil {
+		return err
+	}
+	completed := 0
+	for _, c := range slices.Backward(all) {
+		if completed >= 3 {
+			if err := db.Delete(ctx, "flights", c.ID); err != nil {
+				return err
+			}
+		}
+		if c.State == snapshot.StateCompleted {
+			completed++
 		}
 	}
+	return nil
 }
 
 // childLimit runs the store into the limit of the size of a file, and goes on

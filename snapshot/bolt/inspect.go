@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -91,18 +90,19 @@ func (s *scan) identify() error {
 // file nor panics. Nobody should be writing the file meanwhile: Open probes
 // under the file's lock.
 func Probe(path string) (err error) {
+	// Before it is opened: opening a pipe waits for its other end.
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("store %s: %w", path, err)
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("store %s: it is no regular file (%s)", path, info.Mode().Type())
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("store %s: %w", path, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
-	if err != nil {
-		return fmt.Errorf("store %s: %w", path, err)
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("store %s: it is no regular file (%s)", path, fs.FileMode.Type(info.Mode()))
-	}
 	if err := examine(context.Background(), f, info.Size()); err != nil {
 		return fmt.Errorf("store %s: %w", path, err)
 	}

@@ -80,6 +80,9 @@ func probeInChild(ctx context.Context, path string) error {
 	cmd.Env = append(os.Environ(), probeEnv+"="+path)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Start(); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		// A program that may not start another (or was replaced on disk) has
 		// only the walk by plain reads, which went well.
 		return nil

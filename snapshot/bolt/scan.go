@@ -193,9 +193,10 @@ func (s *scan) freelist() error {
 		if err := n.read(b[:], at); err != nil {
 			return err
 		}
-		at, count = at+8, int64(min(binary.NativeEndian.Uint64(b[:]), s.meta.high))
+		// One more than there can be is as good as any greater number.
+		at, count = at+8, int64(min(binary.NativeEndian.Uint64(b[:]), s.meta.high+1))
 	}
-	if at+count*8 > n.size {
+	if at+count*8 > n.size || uint64(count) > s.meta.high {
 		return s.found(fmt.Errorf("%s: a free list of %d pages doesn't fit", n.what, count))
 	}
 	buf := make([]byte, freelistWindow)
