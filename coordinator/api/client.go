@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +18,10 @@ import (
 )
 
 // unixHost is the host name that requests over a unix socket carry.
-const unixHost = "keyframe.sock"
+const unixHost = "localhost"
+
+// maxAnswer bounds what is read of an answer: whatever listens there.
+const maxAnswer = 256 << 20
 
 // pollWait is the long poll of one request for an operation.
 const pollWait = 2 * time.Second
@@ -47,12 +51,17 @@ func NewClient(addr, token string) (*Client, error) {
 			addr = "http://" + addr
 		}
 		u, err := url.Parse(addr)
-		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		switch {
+		case err == nil && u.User != nil: // it must not get into messages
+			return nil, fault.New(fault.Usage, "set COORDINATOR_TOKEN to the token", "the coordinator's address has a user or password")
+		case err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") || strings.Trim(u.Path, "/") != "" || u.RawQuery+u.Fragment != "":
 			return nil, fault.New(fault.Usage, "give http://host:port, https://host:port or unix:/path", "coordinator address %q", c.addr)
 		}
-		c.base = u
+		c.base = &url.URL{Scheme: u.Scheme, Host: u.Host}
 	}
-	c.http = &http.Client{Transport: transport}
+	c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse // the API never redirects
+	}}
 	return c, nil
 }
 
@@ -71,9 +80,14 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read to its end
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
 		return fault.Wrap(err, fault.NoDaemon, "look at the coordinator's log", "the coordinator at %s broke off its answer", c.addr)
+	case len(data) > maxAnswer:
+		return fault.New(fault.NoDaemon, "is something else listening there?", "the answer of %s is larger than %d bytes", c.addr, maxAnswer)
 	}
 	if resp.StatusCode >= 300 {
 		return c.refused(resp.StatusCode, data)
@@ -115,9 +129,24 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 		if errors.As(err, &ue) {
 			err = ue.Err
 		}
-		return nil, fault.Wrap(err, fault.NoDaemon, "start it with `coordinator run`, or give its address with --addr or COORDINATOR_ADDR", "no coordinator answers at %s", c.addr)
+		return nil, fault.Wrap(err, fault.NoDaemon, reachHint(err), "no coordinator answers at %s", c.addr)
 	}
 	return resp, nil
+}
+
+// reachHint is the remedy for a request that got no answer.
+func reachHint(err error) string {
+	var cert *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &cert):
+		return "trust the authority that signed its certificate: set SSL_CERT_FILE to the authority's PEM file"
+	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return "it doesn't speak TLS: write http://"
+	case strings.Contains(err.Error(), "malformed HTTP"):
+		return "is something else listening there?"
+	}
+	return "start it with `coordinator run`, or give its address with --addr or COORDINATOR_ADDR"
 }
 
 // refused turns an error answer into its fault.

@@ -8,8 +8,12 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"keyframe/coordinator"
 	"keyframe/coordinator/fault"
 )
+
+// The library asks this variable for every error that it makes itself.
+func init() { huma.NewError = layerError }
 
 // Problem is the body of every error answer.
 type Problem struct {
@@ -71,7 +75,7 @@ func problem(err error) error {
 	if err == nil {
 		return nil
 	}
-	f := fault.As(err)
+	f := coordinator.Explain(err)
 	return &Problem{Fault: *f, status: Status(f.Code)}
 }
 
@@ -93,14 +97,15 @@ func layerError(status int, msg string, errs ...error) huma.StatusError {
 	if status == http.StatusUnprocessableEntity {
 		status = http.StatusBadRequest
 	}
-	return &Problem{Fault: fault.Error{Code: codeOf(status), Message: strings.Join(parts, "; "),
-		Hint: "GET /openapi.json describes every request"}, status: status}
+	return &Problem{Fault: fault.Error{Code: codeOf(status), Message: strings.Join(parts, "; "), Hint: describeHint}, status: status}
 }
 
+const describeHint = "GET /openapi.json describes every request"
+
 // writeProblem answers outside of the library's handlers.
-func writeProblem(w http.ResponseWriter, f *fault.Error) {
+func writeProblem(w http.ResponseWriter, status int, f *fault.Error) {
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(Status(f.Code))
+	w.WriteHeader(status)
 	// The client may be gone; there is nobody else to tell.
 	_ = json.NewEncoder(w).Encode(Problem{Fault: *f})
 }

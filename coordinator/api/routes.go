@@ -27,9 +27,12 @@ type checkpointInput struct {
 	Checkpoint string `path:"checkpoint" doc:"id, savepoint name, or latest for the newest restorable one"`
 }
 
+// latest stands for the newest restorable checkpoint, in paths and bodies.
+const latest = "latest"
+
 // which is the checkpoint as the coordinator takes it.
 func (i checkpointInput) which() string {
-	if i.Checkpoint == "latest" {
+	if i.Checkpoint == latest {
 		return ""
 	}
 	return i.Checkpoint
@@ -41,6 +44,13 @@ type withBody[T any] struct {
 }
 
 type none struct{}
+
+// errorStatuses are all statuses of errors, for the OpenAPI document.
+var errorStatuses = []int{
+	http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict,
+	http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
+	http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
+}
 
 type routes struct {
 	api huma.API
@@ -59,8 +69,9 @@ func register(api huma.API, o Options) {
 // add registers one route: what it answers is JSON, what it returns as an
 // error becomes a Problem.
 func add[I, O any](r routes, method, path, id, summary string, status int, f func(context.Context, *I) (O, error)) {
-	op := huma.Operation{OperationID: id, Method: method, Path: "/v1" + path, Summary: summary, DefaultStatus: status, MaxBodyBytes: maxBody,
-		Errors: []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusInternalServerError}}
+	op := huma.Operation{OperationID: id, Method: method, Path: "/v1" + path, Summary: summary, DefaultStatus: status,
+		MaxBodyBytes: maxBody, BodyReadTimeout: -1, // readFirst has the body already
+		Errors: errorStatuses}
 	huma.Register(r.api, op, func(ctx context.Context, in *I) (*body[O], error) {
 		out, err := f(ctx, in)
 		if err != nil {
@@ -99,7 +110,7 @@ func (r routes) general() {
 		}
 		wait := time.Duration(0)
 		if in.Wait != "" {
-			if wait, err = time.ParseDuration(in.Wait); err != nil {
+			if wait, err = time.ParseDuration(in.Wait); err != nil || wait < 0 {
 				return Operation{}, fault.New(fault.Usage, "give a duration such as 10s", "wait %q", in.Wait)
 			}
 		}
@@ -211,6 +222,9 @@ func (r routes) checkpoints() {
 }
 
 func restoreRequest(b Restore) coordinator.RestoreRequest {
+	if b.Checkpoint == latest {
+		b.Checkpoint = ""
+	}
 	return coordinator.RestoreRequest{Checkpoint: b.Checkpoint, As: b.As, AcceptSchema: b.AcceptSchema, NoUndo: b.NoUndo}
 }
 
@@ -232,7 +246,18 @@ func (r routes) changes() {
 	add(r, http.MethodPost, "/jobs/{job}/rescale", "rescale", "Change the parallelism", 202, func(ctx context.Context, in *withBody[Rescale]) (Operation, error) {
 		return started(c.Rescale(ctx, in.Job, rescaleRequest(in.Body)))
 	})
-	add(r, http.MethodPost, "/jobs/{job}/undo", "undo", "Undo the last restore or rescale", 202, func(ctx context.Context, in *jobInput) (Operation, error) {
+	type undoInput struct {
+		jobInput
+		Checkpoint string `query:"checkpoint" doc:"id of the undo checkpoint that the caller has seen: another one is refused"`
+	}
+	add(r, http.MethodPost, "/jobs/{job}/undo", "undo", "Undo the last restore or rescale", 202, func(ctx context.Context, in *undoInput) (Operation, error) {
+		j, err := c.Job(in.Job)
+		if err != nil {
+			return Operation{}, err
+		}
+		if in.Checkpoint != "" && in.Checkpoint != j.Undo.String() {
+			return Operation{}, fault.New(fault.Refused, "look at the plan again", "undo of job %q restores checkpoint %d by now, not %s", in.Job, j.Undo, in.Checkpoint)
+		}
 		return started(c.Undo(ctx, in.Job))
 	})
 }

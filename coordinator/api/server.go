@@ -1,9 +1,12 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -35,16 +38,17 @@ const (
 	maxBody       = 1 << 20
 	maxHeader     = 64 << 10
 	headerTimeout = 10 * time.Second
-	readTimeout   = 30 * time.Second
+	bodyTimeout   = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxWait       = 30 * time.Second // of a long poll
 )
 
 // NewServer is an http.Server for the API, to be served on any listener.
 func NewServer(o Options) *http.Server {
+	// There is no ReadTimeout: it would end the context of a handler that
+	// takes longer, such as a long poll or the plan of a large restore.
 	return &http.Server{
-		Handler: Handler(o), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		Handler: Handler(o), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 	}
 }
 
@@ -52,6 +56,9 @@ func NewServer(o Options) *http.Server {
 func Handler(o Options) http.Handler {
 	mux := http.NewServeMux()
 	register(newAPI(mux, o.Version), o)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, http.StatusNotFound, fault.New(fault.Usage, describeHint, "this coordinator (version %s) has no %s %s", o.Version, r.Method, r.URL.EscapedPath()))
+	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("ok\n")) // the prober may be gone
 	})
@@ -59,11 +66,37 @@ func Handler(o Options) http.Handler {
 	if o.Metrics != nil {
 		mux.Handle("GET /metrics", o.Metrics)
 	}
-	return guard(o.Token, http.MaxBytesHandler(mux, maxBody))
+	return guard(o.Token, readFirst(mux, bodyTimeout))
+}
+
+// readFirst reads the whole body before the handler runs: bounded in size, and
+// in time, which must not bound what the handler then does.
+func readFirst(next http.Handler, limit time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body == nil || r.Body == http.NoBody {
+			next.ServeHTTP(w, r)
+			return
+		}
+		conn := http.NewResponseController(w)
+		// A writer without deadlines is a test's; its bodies are in memory.
+		_ = conn.SetReadDeadline(time.Now().Add(limit))
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		var large *http.MaxBytesError
+		switch {
+		case errors.As(err, &large):
+			writeProblem(w, http.StatusRequestEntityTooLarge, fault.New(fault.TooLarge, "", "the request is larger than %d bytes", maxBody))
+			return
+		case err != nil:
+			writeProblem(w, http.StatusBadRequest, fault.Wrap(err, fault.Usage, "send it again", "read the request (in at most %s)", limit))
+			return
+		}
+		_ = conn.SetReadDeadline(time.Time{}) // as above
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(w, r)
+	})
 }
 
 func newAPI(mux *http.ServeMux, version string) huma.API {
-	huma.NewError = layerError
 	c := huma.DefaultConfig("Keyframe coordinator", version)
 	c.DocsPath = "" // its page would load scripts from another host
 	c.CreateHooks = nil
@@ -89,23 +122,40 @@ func ready(w http.ResponseWriter, c *coordinator.Coordinator) {
 // web pages of other hosts from reaching a loopback address through the
 // operator's browser.
 func guard(token string, next http.Handler) http.Handler {
-	want := sha256.Sum256([]byte("Bearer " + token))
+	want := sha256.Sum256([]byte(token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
 			next.ServeHTTP(w, r)
 			return
 		}
 		if token == "" {
-			if !localHost(r.Host) || !sameOrigin(r) {
-				writeProblem(w, fault.New(fault.Denied, "call it as 127.0.0.1, localhost or through its socket, or set api.tokenFile", "host %q or origin %q is not served without a token", r.Host, r.Header.Get("Origin")))
+			if !(overSocket(r) || localHost(r.Host)) || !sameOrigin(r) {
+				writeProblem(w, http.StatusForbidden, fault.New(fault.Denied, "call it as 127.0.0.1, localhost or through its socket, or set api.tokenFile", "host %q or origin %q is not served without a token", r.Host, r.Header.Get("Origin")))
 				return
 			}
-		} else if got := sha256.Sum256([]byte(r.Header.Get("Authorization"))); subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			writeProblem(w, fault.New(fault.Denied, "set COORDINATOR_TOKEN to the token of this coordinator", "the API token is missing or wrong"))
+		} else if got := sha256.Sum256([]byte(bearer(r))); subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			writeProblem(w, http.StatusUnauthorized, fault.New(fault.Denied, "set COORDINATOR_TOKEN to the token of this coordinator", "the API token is missing or wrong"))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// bearer is the token that a request carries, "" when it carries none.
+func bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return token
+}
+
+// overSocket reports whether the request came through a unix socket, which no
+// web page can reach.
+func overSocket(r *http.Request) bool {
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return ok && at.Network() == "unix"
 }
 
 func localHost(host string) bool {
@@ -113,7 +163,7 @@ func localHost(host string) bool {
 		host = h
 	}
 	host = strings.Trim(host, "[]")
-	if host == "localhost" || host == unixHost {
+	if host == "localhost" {
 		return true
 	}
 	ip := net.ParseIP(host)

@@ -7,16 +7,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"keyframe/coordinator"
+	"keyframe/snapshot"
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("keyframe_"+name, help, labels, nil)
 }
 
-// What Flink's checkpoint metrics give (number of completed, failed, in
-// progress and all checkpoints; the last one's duration, size, full size, id,
-// restore time, external path, processed data, completion time), as gauges of
-// the last checkpoint and counters of attempts.
+// The twelve figures of Flink's checkpoint metrics, and where they are here:
+//
+//	lastCheckpointDuration          last_checkpoint_duration_seconds
+//	lastCheckpointSize              last_checkpoint_stored_bytes
+//	lastCheckpointFullSize          last_checkpoint_full_bytes
+//	lastCompletedCheckpointId       last_checkpoint_id
+//	lastCheckpointExternalPath      store_info{path}
+//	lastCheckpointRestoreTimestamp  last_restore_timestamp_seconds
+//	lastCheckpointProcessedData     last_checkpoint_logical_bytes
+//	lastCheckpointPersistedData     last_checkpoint_stored_bytes (nothing else is persisted)
+//	numberOfInProgressCheckpoints   checkpoints_in_progress
+//	numberOfCompletedCheckpoints    checkpoint_attempts_total{outcome="completed"}
+//	numberOfFailedCheckpoints       checkpoint_attempts_total{outcome="failed"}
+//	totalNumberOfCheckpoints        checkpoints_triggered_total
 var (
 	lastID        = desc("last_checkpoint_id", "Id of the newest completed checkpoint.", "job")
 	lastDuration  = desc("last_checkpoint_duration_seconds", "Duration of the newest completed checkpoint.", "job")
@@ -28,7 +39,8 @@ var (
 	lastElements  = desc("last_checkpoint_elements", "Elements in the newest completed checkpoint.", "job")
 	lastMissing   = desc("last_checkpoint_missing_keys", "Indexed keys that did not exist.", "job")
 	lastCompleted = desc("last_checkpoint_completed_timestamp_seconds", "When the newest checkpoint was completed.", "job")
-	goodAge       = desc("last_checkpoint_age_seconds", "Age of the newest completed checkpoint.", "job")
+	goodAge       = desc("last_good_checkpoint_age_seconds", "Age of the newest restorable checkpoint.", "job")
+	lastRestored  = desc("last_restore_timestamp_seconds", "When the state was last restored, recovered or rescaled, since the coordinator started.", "job")
 	inProgress    = desc("checkpoints_in_progress", "1 while a checkpoint is being taken.", "job")
 	failures      = desc("checkpoint_failures_in_a_row", "Failed attempts since the last completed checkpoint.", "job")
 	skipped       = desc("skipped_ticks_total", "Times of the schedule that were skipped.", "job")
@@ -40,6 +52,7 @@ var (
 	storeFree     = desc("store_free_bytes", "Bytes of pages that the next writes reuse.")
 	storeCount    = desc("store_checkpoints", "Completed checkpoints in the store.")
 	storeUp       = desc("store_up", "1 when the store could be asked.")
+	storeInfo     = desc("store_info", "Always 1: where the checkpoints are.", "path")
 )
 
 var allHealth = []coordinator.HealthState{
@@ -65,7 +78,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, j := range m.jobs() {
 		m.collectJob(gauge, j)
-		ch <- prometheus.MustNewConstMetric(skipped, prometheus.CounterValue, float64(j.SkippedTicks), j.Name)
+		ch <- prometheus.MustNewConstMetric(skipped, prometheus.CounterValue, float64(j.SkippedTicks), label(j.Name))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
@@ -79,37 +92,55 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(storeLive, float64(s.LiveBytes))
 	gauge(storeFree, float64(s.FreeBytes))
 	gauge(storeCount, float64(s.Checkpoints))
+	gauge(storeInfo, 1, label(s.Path))
 }
 
 func (m *Metrics) collectJob(gauge func(*prometheus.Desc, float64, ...string), j coordinator.JobStatus) {
+	name := label(j.Name)
+	m.triggered.WithLabelValues(name) // zero is shown too
+	m.attempts.WithLabelValues(name, "completed", "")
+	m.mu.Lock()
+	restored, ok := m.restored[j.Name]
+	m.mu.Unlock()
+	if ok {
+		gauge(lastRestored, seconds(restored), name)
+	}
 	running := 0.0
 	if j.Operation != nil && j.Operation.Kind == coordinator.OpCheckpoint {
 		running = 1
 	}
-	gauge(inProgress, running, j.Name)
-	gauge(failures, float64(j.Failures), j.Name)
-	gauge(parallelism, float64(j.Parallelism), j.Name)
-	gauge(epoch, float64(j.Epoch), j.Name)
+	gauge(inProgress, running, name)
+	gauge(failures, float64(j.Failures), name)
+	gauge(parallelism, float64(j.Parallelism), name)
+	gauge(epoch, float64(j.Epoch), name)
 	for _, h := range allHealth {
 		v := 0.0
 		if j.Health.State == h {
 			v = 1
 		}
-		gauge(health, v, j.Name, string(h))
+		gauge(health, v, name, string(h))
 	}
-	c := j.Last
+	if g := j.Good; g != nil && g.CompletedAt != nil {
+		gauge(goodAge, m.now().Sub(*g.CompletedAt).Seconds(), name)
+	}
+	m.collectLast(gauge, name, j.Last)
+}
+
+// collectLast shows the newest completed checkpoint.
+func (m *Metrics) collectLast(gauge func(*prometheus.Desc, float64, ...string), name string, c *snapshot.Checkpoint) {
 	if c == nil || c.CompletedAt == nil {
 		return
 	}
-	gauge(lastID, float64(c.ID), j.Name)
-	gauge(lastDuration, float64(c.DurationMs)/1000, j.Name)
-	gauge(lastStall, c.StallMs/1000, j.Name)
-	gauge(lastStored, float64(c.StoredBytes), j.Name)
-	gauge(lastFull, float64(c.FullBytes), j.Name)
-	gauge(lastLogical, float64(c.Bytes), j.Name)
-	gauge(lastKeys, float64(c.Keys), j.Name)
-	gauge(lastElements, float64(c.Elements), j.Name)
-	gauge(lastMissing, float64(c.Missing), j.Name)
-	gauge(lastCompleted, float64(c.CompletedAt.UnixMilli())/1000, j.Name)
-	gauge(goodAge, m.now().Sub(*c.CompletedAt).Seconds(), j.Name)
+	gauge(lastID, float64(c.ID), name)
+	gauge(lastDuration, float64(c.DurationMs)/1000, name)
+	gauge(lastStall, c.StallMs/1000, name)
+	gauge(lastStored, float64(c.StoredBytes), name)
+	gauge(lastFull, float64(c.FullBytes), name)
+	gauge(lastLogical, float64(c.Bytes), name)
+	gauge(lastKeys, float64(c.Keys), name)
+	gauge(lastElements, float64(c.Elements), name)
+	gauge(lastMissing, float64(c.Missing), name)
+	gauge(lastCompleted, seconds(*c.CompletedAt), name)
 }
+
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }

@@ -4,7 +4,10 @@ package metrics
 import (
 	"context"
 	"net/http"
+	"strconv"
+	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -22,12 +25,16 @@ type Metrics struct {
 	store    func(context.Context) (snapshot.StoreStats, error)
 	now      func() time.Time
 
+	triggered *prometheus.CounterVec
 	attempts  *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
 	stall     *prometheus.HistogramVec
 	events    *prometheus.CounterVec
 	restores  *prometheus.CounterVec
 	restoring *prometheus.HistogramVec
+
+	mu       sync.Mutex
+	restored map[string]time.Time // job → end of its last restore
 }
 
 var (
@@ -38,20 +45,21 @@ var (
 // New makes the metrics. Watch says where to read from; until then only what
 // is counted shows.
 func New(now func() time.Time) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), now: now}
+	m := &Metrics{registry: prometheus.NewRegistry(), now: now, restored: map[string]time.Time{}}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "keyframe", Name: name, Help: help}, labels)
 	}
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "keyframe", Name: name, Help: help, Buckets: buckets}, labels)
 	}
+	m.triggered = counter("checkpoints_triggered_total", "Checkpoint attempts that were begun.", "job")
 	m.attempts = counter("checkpoint_attempts_total", "Checkpoint attempts that ended, by outcome and reason of failure.", "job", "outcome", "reason")
 	m.duration = histogram("checkpoint_duration_seconds", "Duration of completed checkpoints.", prometheus.ExponentialBuckets(0.01, 2, 18), "job")
 	m.stall = histogram("checkpoint_stall_seconds", "How long writers waited because of a cut.", prometheus.ExponentialBuckets(0.00025, 2, 18), "job")
 	m.events = counter("events_total", "Events by kind.", "job", "kind")
 	m.restores = counter("restores_total", "Restores, recoveries and rescales that ended, by outcome.", "job", "kind", "outcome")
 	m.restoring = histogram("restore_duration_seconds", "Duration of completed restores.", prometheus.ExponentialBuckets(0.01, 2, 18), "job")
-	m.registry.MustRegister(m.attempts, m.duration, m.stall, m.events, m.restores, m.restoring, m,
+	m.registry.MustRegister(m.triggered, m.attempts, m.duration, m.stall, m.events, m.restores, m.restoring, m,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -68,32 +76,89 @@ func (m *Metrics) Handler() http.Handler {
 
 // OnEvent implements coordinator.Listener.
 func (m *Metrics) OnEvent(e coordinator.Event) {
-	m.events.WithLabelValues(e.Job, string(e.Kind)).Inc()
+	job := label(e.Job)
+	if e.Kind == coordinator.EventJobDeleted {
+		m.forget(e.Job)
+		return
+	}
+	m.events.WithLabelValues(job, string(e.Kind)).Inc()
 	switch e.Kind {
+	case coordinator.EventCheckpointStarted:
+		m.triggered.WithLabelValues(job).Inc()
 	case coordinator.EventCheckpointCompleted:
-		m.attempts.WithLabelValues(e.Job, "completed", "").Inc()
+		m.attempts.WithLabelValues(job, "completed", "").Inc()
 		if c := e.Checkpoint; c != nil {
-			m.duration.WithLabelValues(e.Job).Observe(float64(c.DurationMs) / 1000)
-			m.stall.WithLabelValues(e.Job).Observe(c.StallMs / 1000)
+			m.duration.WithLabelValues(job).Observe(float64(c.DurationMs) / 1000)
+			m.stall.WithLabelValues(job).Observe(c.StallMs / 1000)
 		}
 	case coordinator.EventCheckpointFailed:
-		m.attempts.WithLabelValues(e.Job, "failed", e.Reason).Inc()
-	case coordinator.EventRestoreCompleted, coordinator.EventRecovered:
-		kind := "restore"
-		if e.Kind == coordinator.EventRecovered {
-			kind = "recovery"
-		}
-		m.restores.WithLabelValues(e.Job, kind, "completed").Inc()
-		if e.Restore != nil {
-			m.restoring.WithLabelValues(e.Job).Observe(float64(e.Restore.DurationMs) / 1000)
-		}
-	case coordinator.EventRestoreFailed:
-		m.restores.WithLabelValues(e.Job, "restore", "failed").Inc()
-	case coordinator.EventRecoveryFailed:
-		m.restores.WithLabelValues(e.Job, "recovery", "failed").Inc()
-	case coordinator.EventRescaleCompleted:
-		m.restores.WithLabelValues(e.Job, "rescale", "completed").Inc()
-	case coordinator.EventRescaleFailed:
-		m.restores.WithLabelValues(e.Job, "rescale", "failed").Inc()
+		m.attempts.WithLabelValues(job, "failed", reason(e.Reason)).Inc()
+	default:
+		m.onRestore(job, e)
 	}
+}
+
+// onRestore counts what ends a restore, a recovery or a rescale.
+func (m *Metrics) onRestore(job string, e coordinator.Event) {
+	kind, outcome := "", "completed"
+	switch e.Kind {
+	case coordinator.EventRestoreCompleted:
+		kind = "restore"
+	case coordinator.EventRecovered:
+		kind = "recovery"
+	case coordinator.EventRescaleCompleted:
+		kind = "rescale"
+	case coordinator.EventRestoreFailed:
+		kind, outcome = "restore", "failed"
+	case coordinator.EventRecoveryFailed:
+		kind, outcome = "recovery", "failed"
+	case coordinator.EventRescaleFailed:
+		kind, outcome = "rescale", "failed"
+	default:
+		return
+	}
+	m.restores.WithLabelValues(job, kind, outcome).Inc()
+	if outcome == "failed" {
+		return
+	}
+	m.mu.Lock()
+	m.restored[e.Job] = e.At
+	m.mu.Unlock()
+	if e.Restore != nil {
+		m.restoring.WithLabelValues(job).Observe(float64(e.Restore.DurationMs) / 1000)
+	}
+}
+
+// forget drops the series of a deleted job: jobs come and go, and a label's
+// values must not only grow.
+func (m *Metrics) forget(job string) {
+	m.mu.Lock()
+	delete(m.restored, job)
+	m.mu.Unlock()
+	of := prometheus.Labels{"job": label(job)}
+	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
+		m.triggered, m.attempts, m.duration, m.stall, m.events, m.restores, m.restoring,
+	} {
+		v.DeletePartialMatch(of)
+	}
+}
+
+// reason keeps the label to the closed list of failures.
+func reason(r string) string {
+	switch f := snapshot.FailureReason(r); f {
+	case snapshot.FailTimeout, snapshot.FailAborted, snapshot.FailInterrupted, snapshot.FailConnection, snapshot.FailPermission,
+		snapshot.FailPause, snapshot.FailKey, snapshot.FailState, snapshot.FailStore, snapshot.FailInternal:
+		return r
+	case "":
+		return "unrecorded" // the attempt failed before the store had a row of it
+	}
+	return "other"
+}
+
+// label is a job's name as a label: label values must be UTF-8.
+func label(job string) string {
+	if utf8.ValidString(job) {
+		return job
+	}
+	return strconv.Quote(job)
 }
