@@ -144,8 +144,10 @@ func (j *job) run(ctx context.Context, plan plan) error {
 	owners, owning := errgroup.WithContext(ctx)
 	readers, reading := errgroup.WithContext(owning)
 	inbox := make([]chan delivery, j.Parallelism)
-	for s := range inbox {
+	for s := range inbox { // all of them before the first reader looks for one
 		inbox[s] = make(chan delivery)
+	}
+	for s := range inbox {
 		o := &owner{job: j, threshold: plan.threshold, identity: plan.identity}
 		owners.Go(func() error { return o.run(inbox[s]) })
 		r := &reader{job: j, subtask: s, positions: plan.positions[s], inbox: inbox}
