@@ -14,117 +14,128 @@ import (
 	"keyframe/snapshot/storetest"
 )
 
+func firstChunk(tx *bbolt.Tx) (id []byte, e entry) {
+	k, v := tx.Bucket(bucketIndex).Cursor().First()
+	return bytes.Clone(k), entry{binary.BigEndian.Uint64(v), binary.BigEndian.Uint32(v[8:]), binary.BigEndian.Uint32(v[12:])}
+}
+
+func flights(tx *bbolt.Tx) *bbolt.Bucket { return tx.Bucket(bucketJobs).Bucket([]byte("flights")) }
+
+func editRow(change func(c *snapshot.Checkpoint)) func(tx *bbolt.Tx) error {
+	return func(tx *bbolt.Tx) error {
+		h, _, err := openHistory(tx, "flights")
+		if err != nil {
+			return err
+		}
+		c, _, err := h.row(1)
+		if err != nil {
+			return err
+		}
+		change(&c)
+		return h.putRow(c)
+	}
+}
+
+// spoiled is one thing that is wrong, and what Check says of it.
+type spoiled struct {
+	spoil func(tx *bbolt.Tx) error
+	says  string
+}
+
+var spoiledChunks = map[string]spoiled{
+	"a chunk's bytes missing": {func(tx *bbolt.Tx) error {
+		_, e := firstChunk(tx)
+		return tx.Bucket(bucketChunks).Delete(seqKey(e.seq))
+	}, "are missing"},
+	"a chunk of another length": {func(tx *bbolt.Tx) error {
+		_, e := firstChunk(tx)
+		return tx.Bucket(bucketChunks).Put(seqKey(e.seq), []byte("short"))
+	}, "it has 5 bytes, the index says"},
+	"a chunk of other bytes": {func(tx *bbolt.Tx) error {
+		_, e := firstChunk(tx)
+		b := bytes.Clone(tx.Bucket(bucketChunks).Get(seqKey(e.seq)))
+		b[len(b)/2] ^= 4
+		return tx.Bucket(bucketChunks).Put(seqKey(e.seq), b)
+	}, "checkpoint 1"},
+	"a chunk not in the index": {func(tx *bbolt.Tx) error {
+		id, _ := firstChunk(tx)
+		return tx.Bucket(bucketIndex).Delete(id)
+	}, "it is not in the index"},
+	"bytes that nothing names": {func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketChunks).Put(seqKey(9999), []byte("lost"))
+	}, "bytes that the index does not name"},
+	"a wrong count of references": {func(tx *bbolt.Tx) error {
+		id, e := firstChunk(tx)
+		e.refs += 4
+		return tx.Bucket(bucketIndex).Put(id, e.encode())
+	}, "1 manifests name it, the index says 5"},
+	"an orphan": {func(tx *bbolt.Tx) error {
+		id := snapshot.ChunkID{0xaa}
+		if err := tx.Bucket(bucketChunks).Put(seqKey(777), []byte("orphan")); err != nil {
+			return err
+		}
+		return tx.Bucket(bucketIndex).Put(id[:], entry{seq: 777, stored: 6}.encode())
+	}, "no manifest names it"},
+	"an index entry cut": {func(tx *bbolt.Tx) error {
+		id, _ := firstChunk(tx)
+		return tx.Bucket(bucketIndex).Put(id, []byte("12345"))
+	}, "index entry of 5 bytes"},
+	"a key of the index cut": {func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketIndex).Put([]byte("key"), entry{}.encode())
+	}, "a key of 3 bytes"},
+	"a number given twice": {func(tx *bbolt.Tx) error {
+		_, e := firstChunk(tx)
+		id := snapshot.ChunkID{0xbb}
+		return tx.Bucket(bucketIndex).Put(id[:], entry{seq: e.seq, stored: e.stored}.encode())
+	}, "two chunks in the index have it"},
+}
+
+var spoiledRows = map[string]spoiled{
+	"a completed row without manifest": {func(tx *bbolt.Tx) error {
+		return flights(tx).Bucket(bucketManifests).Delete(idKey(1))
+	}, "is completed and has none"},
+	"a manifest without row": {func(tx *bbolt.Tx) error {
+		return flights(tx).Bucket(bucketRows).Delete(idKey(1))
+	}, "has no row"},
+	"a manifest that can't be read": {func(tx *bbolt.Tx) error {
+		b := bytes.Clone(flights(tx).Bucket(bucketManifests).Get(idKey(1)))
+		b[len(b)-3] ^= 1
+		return flights(tx).Bucket(bucketManifests).Put(idKey(1), b)
+	}, "corrupt"},
+	"a row that can't be read": {func(tx *bbolt.Tx) error {
+		return flights(tx).Bucket(bucketRows).Put(idKey(1), []byte("{"))
+	}, "can't be read"},
+	"a row of another job":  {editRow(func(c *snapshot.Checkpoint) { c.Keys = 4242 }), "differs from the manifest's checkpoint"},
+	"a row with other time": {editRow(func(c *snapshot.Checkpoint) { c.StartedAt = c.StartedAt.AddDate(0, 0, 1) }), "differs"},
+	"a row with other sources": {editRow(func(c *snapshot.Checkpoint) { c.Sources[0].LastID = "9-9" }),
+		"differs"},
+	"in progress for ever": {editRow(func(c *snapshot.Checkpoint) { c.State = snapshot.StateInProgress }), "no one is making it"},
+	"failed with manifest": {editRow(func(c *snapshot.Checkpoint) { c.State = snapshot.StateFailed }), "the attempt is failed and has one"},
+	"failed, no reason":    {editRow(func(c *snapshot.Checkpoint) { c.State = snapshot.StateFailed }), "has no reason"},
+	"no such state":        {editRow(func(c *snapshot.Checkpoint) { c.State = "done" }), `"done" is none`},
+	"the counter behind":   {func(tx *bbolt.Tx) error { return flights(tx).Put(keyLast, idKey(0)) }, "it is 0, and there is a checkpoint 1"},
+	"the counter cut":      {func(tx *bbolt.Tx) error { return flights(tx).Put(keyLast, []byte("7")) }, "a number has 1 bytes"},
+	"a history without rows": {func(tx *bbolt.Tx) error {
+		return flights(tx).DeleteBucket(bucketRows)
+	}, "lacks a bucket"},
+}
+
 // TestCheckFindsWhatIsWrong breaks one relation each.
 func TestCheckFindsWhatIsWrong(t *testing.T) {
-	firstChunk := func(tx *bbolt.Tx) (id []byte, e entry) {
-		k, v := tx.Bucket(bucketIndex).Cursor().First()
-		e, err := decodeEntry(v)
-		require.NoError(t, err)
-		return bytes.Clone(k), e
-	}
-	job := func(tx *bbolt.Tx) *bbolt.Bucket { return tx.Bucket(bucketJobs).Bucket([]byte("flights")) }
-	editRow := func(change func(c *snapshot.Checkpoint)) func(tx *bbolt.Tx) error {
-		return func(tx *bbolt.Tx) error {
-			h, _, err := openHistory(tx, "flights")
-			if err != nil {
-				return err
+	for _, table := range []map[string]spoiled{spoiledChunks, spoiledRows} {
+		for name, test := range table {
+			f := newFixture(t)
+			storetest.MustTake(t, f.db, storetest.Attempt("flights"), storetest.Keys("s", 200))
+			storetest.MustBeClean(t, f.db)
+			require.NoError(t, f.db.file.Update(test.spoil), name)
+			problems, err := f.db.Check(context.Background())
+			require.NoError(t, err, name)
+			var all []string
+			for _, p := range problems {
+				all = append(all, p.String())
 			}
-			c, _, err := h.row(1)
-			if err != nil {
-				return err
-			}
-			change(&c)
-			return h.putRow(c)
+			require.Contains(t, strings.Join(all, "\n"), test.says, name)
 		}
-	}
-	for name, test := range map[string]struct {
-		spoil func(tx *bbolt.Tx) error
-		says  string
-	}{
-		"a chunk's bytes missing": {func(tx *bbolt.Tx) error {
-			_, e := firstChunk(tx)
-			return tx.Bucket(bucketChunks).Delete(seqKey(e.seq))
-		}, "are missing"},
-		"a chunk of another length": {func(tx *bbolt.Tx) error {
-			_, e := firstChunk(tx)
-			return tx.Bucket(bucketChunks).Put(seqKey(e.seq), []byte("short"))
-		}, "it has 5 bytes, the index says"},
-		"a chunk of other bytes": {func(tx *bbolt.Tx) error {
-			_, e := firstChunk(tx)
-			b := bytes.Clone(tx.Bucket(bucketChunks).Get(seqKey(e.seq)))
-			b[len(b)/2] ^= 4
-			return tx.Bucket(bucketChunks).Put(seqKey(e.seq), b)
-		}, "checkpoint 1"},
-		"a chunk not in the index": {func(tx *bbolt.Tx) error {
-			id, _ := firstChunk(tx)
-			return tx.Bucket(bucketIndex).Delete(id)
-		}, "it is not in the index"},
-		"bytes that nothing names": {func(tx *bbolt.Tx) error {
-			return tx.Bucket(bucketChunks).Put(seqKey(9999), []byte("lost"))
-		}, "bytes that the index does not name"},
-		"a wrong count of references": {func(tx *bbolt.Tx) error {
-			id, e := firstChunk(tx)
-			e.refs += 4
-			return tx.Bucket(bucketIndex).Put(id, e.encode())
-		}, "1 manifests name it, the index says 5"},
-		"an orphan": {func(tx *bbolt.Tx) error {
-			id := snapshot.ChunkID{0xaa}
-			if err := tx.Bucket(bucketChunks).Put(seqKey(777), []byte("orphan")); err != nil {
-				return err
-			}
-			return tx.Bucket(bucketIndex).Put(id[:], entry{seq: 777, stored: 6}.encode())
-		}, "no manifest names it"},
-		"an index entry cut": {func(tx *bbolt.Tx) error {
-			id, _ := firstChunk(tx)
-			return tx.Bucket(bucketIndex).Put(id, []byte("12345"))
-		}, "index entry of 5 bytes"},
-		"a key of the index cut": {func(tx *bbolt.Tx) error {
-			return tx.Bucket(bucketIndex).Put([]byte("key"), entry{}.encode())
-		}, "a key of 3 bytes"},
-		"a number given twice": {func(tx *bbolt.Tx) error {
-			_, e := firstChunk(tx)
-			id := snapshot.ChunkID{0xbb}
-			return tx.Bucket(bucketIndex).Put(id[:], entry{seq: e.seq, stored: e.stored}.encode())
-		}, "two chunks in the index have it"},
-		"a completed row without manifest": {func(tx *bbolt.Tx) error {
-			return job(tx).Bucket(bucketManifests).Delete(idKey(1))
-		}, "is completed and has none"},
-		"a manifest without row": {func(tx *bbolt.Tx) error {
-			return job(tx).Bucket(bucketRows).Delete(idKey(1))
-		}, "has no row"},
-		"a manifest that can't be read": {func(tx *bbolt.Tx) error {
-			b := bytes.Clone(job(tx).Bucket(bucketManifests).Get(idKey(1)))
-			b[len(b)-3] ^= 1
-			return job(tx).Bucket(bucketManifests).Put(idKey(1), b)
-		}, "corrupt"},
-		"a row that can't be read": {func(tx *bbolt.Tx) error {
-			return job(tx).Bucket(bucketRows).Put(idKey(1), []byte("{"))
-		}, "can't be read"},
-		"a row of another job":  {editRow(func(c *snapshot.Checkpoint) { c.Keys = 4242 }), "differs from the manifest's checkpoint"},
-		"a row with other time": {editRow(func(c *snapshot.Checkpoint) { c.StartedAt = c.StartedAt.AddDate(0, 0, 1) }), "differs"},
-		"a row with other sources": {editRow(func(c *snapshot.Checkpoint) { c.Sources[0].LastID = "9-9" }),
-			"differs"},
-		"in progress for ever": {editRow(func(c *snapshot.Checkpoint) { c.State = snapshot.StateInProgress }), "no one is making it"},
-		"failed with manifest": {editRow(func(c *snapshot.Checkpoint) { c.State = snapshot.StateFailed }), "the attempt is failed and has one"},
-		"failed, no reason":    {editRow(func(c *snapshot.Checkpoint) { c.State = snapshot.StateFailed }), "has no reason"},
-		"no such state":        {editRow(func(c *snapshot.Checkpoint) { c.State = "done" }), `"done" is none`},
-		"the counter behind":   {func(tx *bbolt.Tx) error { return job(tx).Put(keyLast, idKey(0)) }, "it is 0, and there is a checkpoint 1"},
-		"the counter cut":      {func(tx *bbolt.Tx) error { return job(tx).Put(keyLast, []byte("7")) }, "a number has 1 bytes"},
-		"a history without rows": {func(tx *bbolt.Tx) error {
-			return job(tx).DeleteBucket(bucketRows)
-		}, "lacks a bucket"},
-	} {
-		f := newFixture(t)
-		storetest.MustTake(t, f.db, storetest.Attempt("flights"), storetest.Keys("s", 200))
-		storetest.MustBeClean(t, f.db)
-		require.NoError(t, f.db.file.Update(test.spoil), name)
-		problems, err := f.db.Check(context.Background())
-		require.NoError(t, err, name)
-		var all []string
-		for _, p := range problems {
-			all = append(all, p.String())
-		}
-		require.Contains(t, strings.Join(all, "\n"), test.says, name)
 	}
 }
 

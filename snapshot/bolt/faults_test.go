@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"syscall"
 	"testing"
@@ -86,11 +87,12 @@ func (s *scenario) run(ctx context.Context) error {
 
 // TestWriteKFails (I1) lets each single write to the file go wrong in turn.
 func TestWriteKFails(t *testing.T) {
+	start := twoTaken(t)
 	for kind, fault := range faultKinds {
 		t.Run(kind, func(t *testing.T) {
 			broken := 0
 			for k := 1; ; k++ {
-				hit, stopped := failWriteK(t, k, fault)
+				hit, stopped := failWriteK(t, start, k, fault)
 				if !hit {
 					require.Greater(t, k, 20, "the scenario makes that many writes at least")
 					break
@@ -104,11 +106,23 @@ func TestWriteKFails(t *testing.T) {
 	}
 }
 
-func failWriteK(t *testing.T, k int, fault func(writeAt, []byte, int64) (int, error)) (hit, stopped bool) {
-	ctx := context.Background()
+// twoTaken is a store's file with checkpoints 1 (old) and 2 (kept) in it.
+func twoTaken(t *testing.T) []byte {
 	f := newFixture(t)
 	storetest.MustTake(t, f.db, storetest.Attempt("flights"), storetest.Keys("old", 200))
 	storetest.MustTake(t, f.db, storetest.Attempt("flights"), storetest.Keys("kept", 150))
+	b, err := os.ReadFile(f.path)
+	require.NoError(t, err)
+	return b
+}
+
+func failWriteK(t *testing.T, start []byte, k int, fault func(writeAt, []byte, int64) (int, error)) (hit, stopped bool) {
+	ctx := context.Background()
+	f := newFixture(t)
+	f.opts.BatchBytes = 3 << 10
+	require.NoError(t, f.db.Close())
+	require.NoError(t, os.WriteFile(f.path, start, 0o600))
+	f.open()
 	n := 0
 	intercept(t, f.db, func(write writeAt, b []byte, off int64) (int, error) {
 		if n++; n == k {
@@ -172,24 +186,30 @@ func (s *scenario) compare(t *testing.T, note string, reopened bool) {
 	}
 }
 
-// TestAFailureThatCannotBeWrittenIsShown fills the disk for good in the middle
-// of an attempt: it is failed in the history, with its reason, and stays so.
-func TestAFailureThatCannotBeWrittenIsShown(t *testing.T) {
-	ctx := context.Background()
-	f := newFixture(t)
+// fillable gives the switch of a full disk.
+func fillable(t *testing.T, db *DB) *bool {
 	full := false
-	intercept(t, f.db, func(write writeAt, b []byte, off int64) (int, error) {
+	intercept(t, db, func(write writeAt, b []byte, off int64) (int, error) {
 		if full {
 			return 0, syscall.ENOSPC
 		}
 		return write(b, off)
 	})
+	return &full
+}
+
+// TestAFailureThatCannotBeWrittenIsShown fills the disk for good in the middle
+// of an attempt: it is failed in the history, with its reason, and stays so.
+func TestAFailureThatCannotBeWrittenIsShown(t *testing.T) {
+	ctx := context.Background()
+	f := newFixture(t)
+	full := fillable(t, f.db)
 	a := storetest.Attempt("flights")
 	w, err := f.db.Begin(ctx, a)
 	require.NoError(t, err)
 	_, err = storetest.Encode(ctx, w, storetest.Keys("s", 300))
 	require.NoError(t, err)
-	full = true
+	*full = true
 	err = w.Fail(ctx, snapshot.Failure{Reason: snapshot.FailTimeout, Message: "5m are over"})
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	require.ErrorContains(t, err, "5m are over")
@@ -203,7 +223,7 @@ func TestAFailureThatCannotBeWrittenIsShown(t *testing.T) {
 	storetest.MustBeClean(t, f.db)
 	_, err = f.db.Begin(ctx, a)
 	require.ErrorIs(t, err, syscall.ENOSPC)
-	full = false
+	*full = false
 	shown()
 	w, err = f.db.Begin(ctx, a)
 	require.NoError(t, err)

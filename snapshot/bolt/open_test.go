@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,22 +57,15 @@ func withFormat(n uint32) func(tx *bbolt.Tx) error {
 	}
 }
 
-// TestFilesThatAreRefusedStayAsTheyAre has one clear error each, and the file
-// is the same byte for byte.
-func TestFilesThatAreRefusedStayAsTheyAre(t *testing.T) {
-	good := storeFile(t)
-	spoil := func(at int, b ...byte) []byte {
-		bad := append([]byte(nil), good...)
-		copy(bad[at:], b)
-		return bad
-	}
-	bothMetas := spoil(os.Getpagesize()+60, 0xff)
-	bothMetas[60] ^= 0xff
-	for name, test := range map[string]struct {
-		content []byte
-		is      error
-		says    string
-	}{
+// refused is a file that is no store of ours or is damaged.
+type refused struct {
+	content []byte
+	is      error
+	says    string
+}
+
+func foreignFiles(t *testing.T) map[string]refused {
+	return map[string]refused{
 		"text":             {[]byte("redis: {url: redis://127.0.0.1:6379/0}\n"), nil, "not a Keyframe store"},
 		"zeros":            {make([]byte, 64<<10), nil, "not a Keyframe store"},
 		"one byte":         {[]byte{1}, nil, "not a Keyframe store"},
@@ -85,13 +79,34 @@ func TestFilesThatAreRefusedStayAsTheyAre(t *testing.T) {
 			}
 			return b.Put(keyMagic, []byte("another program's"))
 		}), nil, "another program"},
+	}
+}
+
+func spoiledStores(t *testing.T) map[string]refused {
+	good := storeFile(t)
+	spoil := func(at int, b ...byte) []byte {
+		bad := append([]byte(nil), good...)
+		copy(bad[at:], b)
+		return bad
+	}
+	bothMetas := spoil(os.Getpagesize()+60, 0xff)
+	bothMetas[60] ^= 0xff
+	return map[string]refused{
 		"newer format":   {boltFile(t, withFormat(7)), snapshot.ErrNewerFormat, "has format 7, this version reads up to 1"},
 		"no format":      {boltFile(t, withFormat(0)), snapshot.ErrCorrupt, "format version"},
 		"lost bucket":    {boltFile(t, func(tx *bbolt.Tx) error { _ = layDown(tx); return tx.DeleteBucket(bucketIndex) }), snapshot.ErrCorrupt, "no bucket index"},
 		"cut short":      {good[:len(good)/2], snapshot.ErrCorrupt, "cut short"},
 		"cut to metas":   {good[:2*os.Getpagesize()], snapshot.ErrCorrupt, "cut short"},
 		"both metas bad": {bothMetas, snapshot.ErrCorrupt, "checksum"},
-	} {
+	}
+}
+
+// TestFilesThatAreRefusedStayAsTheyAre has one clear error each, and the file
+// is the same byte for byte.
+func TestFilesThatAreRefusedStayAsTheyAre(t *testing.T) {
+	all := foreignFiles(t)
+	maps.Copy(all, spoiledStores(t))
+	for name, test := range all {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "keyframe.db")
 			require.NoError(t, os.WriteFile(path, test.content, 0o600))
