@@ -75,6 +75,12 @@ func failOnce(t *testing.T, in *injector) string {
 		require.Equal(t, before.all, after.all, where)
 		require.Equal(t, []snapshot.ID{base.Checkpoint.ID}, w.completed(t), "no checkpoint of a rescale that didn't happen: %s", where)
 	}
+	return outcomeOf(t, err, resumed, done, where)
+}
+
+// outcomeOf holds what was told to what has happened.
+func outcomeOf(t *testing.T, err error, resumed []Resumed, done bool, where string) string {
+	t.Helper()
 	switch {
 	case err == nil:
 		require.True(t, done, where)

@@ -40,7 +40,6 @@ func TestI4AllPairs(t *testing.T) {
 func rescaleAndCheck(t tb, w *world, to int, split rescale.Split) Result {
 	t.Helper()
 	ctx := context.Background()
-	from := w.job.Parallelism
 	base := w.take(t)
 	before, was := w.live(t)
 	req := Request{Job: w.job, To: to, Split: split, Base: base.Checkpoint.ID}
@@ -61,18 +60,28 @@ func rescaleAndCheck(t tb, w *world, to int, split rescale.Split) Result {
 	require.Equal(t, was.Record.Incarnation, is.Record.Incarnation)
 	require.Equal(t, res.Checkpoint, is.Record.Attempt)
 
-	// Operator state, by its modes.
-	parts := func(v view, name string, p int) (all [][]string) {
-		for i := range p {
-			all = append(all, v.items[w.opKey(i, name)])
-		}
-		return all
+	checkOperatorState(t, w, before, after, was, to)
+	checkCheckpoint(t, w, base, res, after)
+	return res
+}
+
+// parts are what the subtasks have of an operator state.
+func (w *world) parts(v view, name string, p int) (all [][]string) {
+	for i := range p {
+		all = append(all, v.items[w.opKey(i, name)])
 	}
-	require.ElementsMatch(t, slices.Concat(parts(before, "positions", from)...), slices.Concat(parts(after, "positions", to)...),
+	return all
+}
+
+// checkOperatorState holds each mode to its rule.
+func checkOperatorState(t tb, w *world, before, after view, was statebackend.Cut, to int) {
+	t.Helper()
+	from := w.job.Parallelism
+	require.ElementsMatch(t, slices.Concat(w.parts(before, "positions", from)...), slices.Concat(w.parts(after, "positions", to)...),
 		"the multiset of list items stays")
-	union := joined(parts(before, "told", from))
+	union := joined(w.parts(before, "told", from))
 	if handed := was.Operators[2]; handed.Name == "told" && handed.Handed != nil {
-		union = joined(parts(before, "told", 1)) // nobody has written since: each copy is the whole
+		union = joined(w.parts(before, "told", 1)) // nobody has written since: each copy is the whole
 	}
 	for i := range to {
 		require.Equal(t, union, joined([][]string{after.items[w.opKey(i, "told")]}), "the union is whole at subtask %d", i)
@@ -86,8 +95,6 @@ func rescaleAndCheck(t tb, w *world, to int, split rescale.Split) Result {
 		require.NotContains(t, after.all, w.opKey(i, "told"))
 		require.NotContains(t, fmt.Sprint(after.items[w.job.Key().Registry()]), w.opKey(i, "told"))
 	}
-	checkCheckpoint(t, w, base, res, after)
-	return res
 }
 
 func schemaOf(name string) string {
