@@ -17,4 +17,4 @@ elseif ours and not string.find(mark, '"resolving":true}', 1, true) then
   redis.call('HDEL', rec, 'restore')
   redis.call('HSET', rec, 'restore', string.sub(mark, 1, -2) .. ',"resolving":true}')
 end
-return {flipped and 1 or 0, ours and 1 or 0}
+return flipped and 1 or 0

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -16,11 +17,16 @@ import (
 var (
 	//go:embed mark.lua
 	markScript string
-	//go:embed flip.lua
-	flipScript string
+	//go:embed flip_look.lua
+	flipLook string
+	//go:embed flip_write.lua
+	flipWrite string
 	//go:embed resolve.lua
 	resolveScript string
 )
+
+// flipScript is one script: it looks at everything, then writes.
+var flipScript = flipLook + flipWrite
 
 // smallReply bounds the replies of scripts and of single values, in bytes of
 // memory: names are at most snapshot.MaxName.
@@ -32,11 +38,12 @@ var restoreID = regexp.MustCompile(`^[a-z0-9]{1,64}$`)
 // is numbered, and the numbers in use are announced before they are used, so
 // that a crash leaves nothing that can't be found.
 const (
-	stageKeys   = "k"         // k0, k1…: the keys in the order of the mapping
-	stageExtras = "x"         // x0, x1…: copies of unchanged keys, pending entries
+	stageKeys   = "k"         // k0.0, k0.1…: the keys in the order of the mapping, see numbered
+	stageExtras = "x"         // x0.0, x0.1…: copies of unchanged keys
 	stageNext   = "next"      // string: all k… in use are below it
 	stageMore   = "extras"    // string: all x… in use are below it
-	stageMap    = "map"       // list: what each k… becomes, see mapEntry
+	stageMap    = "map"       // list: the live name of each k…
+	stageOdd    = "odd"       // list: what else there is to know of some k…, see oddEntry
 	stageIndex  = "index"     // set: names of the index
 	stageAbsent = "absent"    // set: names of the index that have no key
 	stageExpire = "expired"   // set: names whose key had expired when it was staged
@@ -46,7 +53,14 @@ const (
 	stageFixed  = "unchanged" // list: type and name of each x… copy (ScopeOperator)
 )
 
-var stageNames = []string{stageMap, stageIndex, stageAbsent, stageExpire, stageAssign, stageOps, stageSchema, stageFixed, stageMore, stageNext}
+var stageNames = []string{stageMap, stageOdd, stageIndex, stageAbsent, stageExpire, stageAssign, stageOps, stageSchema, stageFixed, stageMore, stageNext}
+
+// numbered is the name of staged key n: thousands and rest apart, so that the
+// flip's script, which holds up the server, has little text to make.
+func numbered(prefix string, n uint64) []byte {
+	name := strconv.AppendUint([]byte(prefix), n/1000, 10)
+	return strconv.AppendUint(append(name, '.'), n%1000, 10)
+}
 
 // stageClient is the connection name by which a restore's writes are found,
 // so that none of them comes after the cleaning.
@@ -83,6 +97,9 @@ func checkRestore(req statebackend.RestoreRequest) error {
 	}
 	if req.NewEpoch <= req.Epoch {
 		return fmt.Errorf("new epoch %d of a restore has to be greater than the epoch %d", req.NewEpoch, req.Epoch)
+	}
+	if req.Incarnation == "" {
+		return errors.New("a restore without an incarnation: give a random one")
 	}
 	return checkPositions(req.Positions)
 }

@@ -171,7 +171,7 @@ func TestStagedKeysThatWereEvictedAreNamedAndTheRestFound(t *testing.T) {
 	job := statebackend.Job{Prefix: "p", Name: `a*[x]^\-?`}
 	near := statebackend.Job{Prefix: "p", Name: `abbbx^\-y`}
 	fillJob(t, c, job, "old")
-	require.NoError(t, c.Set(ctx, near.Staging("ev")+"k0", "not ours", 0).Err())
+	require.NoError(t, c.Set(ctx, near.Staging("ev")+"k0.0", "not ours", 0).Err())
 	old := digests(t, c)
 	req := testRequest("ev", 3)
 	req.Job = job
@@ -179,7 +179,7 @@ func TestStagedKeysThatWereEvictedAreNamedAndTheRestFound(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, feed(s, smallCheckpoint(job)))
 	require.NoError(t, s.(*staging).finishStaging())
-	require.NoError(t, c.Del(ctx, job.Staging("ev")+"k1", job.Staging("ev")+stageNext).Err())
+	require.NoError(t, c.Del(ctx, job.Staging("ev")+"k0.1", job.Staging("ev")+stageNext).Err())
 	_, err = s.Flip(ctx)
 	require.ErrorIs(t, err, statebackend.ErrMismatch)
 	var ke *statebackend.KeyError

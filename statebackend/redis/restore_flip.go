@@ -23,7 +23,9 @@ func (s *staging) Flip(ctx context.Context) (statebackend.FlipResult, error) {
 		return *s.result, nil
 	}
 	if err := s.rebind(ctx); err != nil {
-		return statebackend.FlipResult{}, err
+		// What was still on its way may have been staged on a server that
+		// has lost everything else: it goes at once. Abort tries again.
+		return statebackend.FlipResult{}, errors.Join(err, s.sweep(ctx))
 	}
 	if err := s.prepareFlip(); err != nil {
 		return statebackend.FlipResult{}, err
@@ -155,7 +157,7 @@ func (s *staging) holdUnchanged() error {
 }
 
 func (s *staging) extraKey(i uint64) []byte {
-	return strconv.AppendUint([]byte(s.prefix+stageExtras), i, 10)
+	return numbered(s.prefix+stageExtras, i)
 }
 
 func (s *staging) compareUnchanged() error {
@@ -206,7 +208,7 @@ func (s *staging) flipWords() []string {
 	words := []string{
 		"EVAL", flipScript, "5", job.Record(), job.Index(), job.Registry(), job.OperatorStates(), job.Assignment(),
 		s.prefix, s.req.ID, s.markJSON, u(s.req.Epoch), u(s.req.NewEpoch), string(s.req.Scope),
-		u(s.keys), u(s.index.count), u(s.absent.count), u(s.lapsed.count), u(s.extras),
+		u(s.keys), u(s.odds), u(s.index.count), u(s.absent.count), u(s.lapsed.count), u(s.extras),
 		bit[s.registry] + bit[s.modes] + bit[s.req.Assignment != nil],
 		s.req.Incarnation, u(uint64(s.req.Attempt)), u(uint64(s.req.Checkpoint)),
 	}

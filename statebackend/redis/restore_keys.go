@@ -116,7 +116,7 @@ func (s *staging) EndKey(e snapshot.KeyEnd) error {
 	case skipExpired:
 		s.expired++
 	case skipNot:
-		if err := s.mapKey(); err != nil {
+		if err := s.mapKey(e.Count); err != nil {
 			return err
 		}
 	}
@@ -145,18 +145,25 @@ func (s *staging) dropStaged() error {
 	return s.pipe.command(sentCommand{key: s.cur.key.Name, verb: "UNLINK", want: 1}, s.cur.target)
 }
 
-func (s *staging) mapKey() error {
+func (s *staging) mapKey(want uint64) error {
 	c := &s.cur
 	if c.elements == 0 {
 		return s.fail(&statebackend.KeyError{Key: c.key.Name, Op: "stage", Err: fmt.Errorf("a %s without elements can't exist", c.key.Type)})
+	}
+	if c.elements != want {
+		return s.fail(&statebackend.KeyError{Key: c.key.Name, Op: "stage", Err: fmt.Errorf("it has %d elements, and %d came", want, c.elements)})
 	}
 	if err := s.flushElements(); err != nil {
 		return err
 	}
 	s.keep(c.key)
+	if odd := oddEntry(s.keys, c.key); odd != nil {
+		s.odd.add(odd)
+		s.odds++
+	}
 	s.keys++
-	s.mapped.add(mapEntry(c.key))
-	if !s.mapped.full() {
+	s.mapped.add(c.key.Name)
+	if !s.mapped.full() && !s.odd.full() {
 		return nil
 	}
 	return s.sendMapped()
@@ -173,27 +180,37 @@ func (s *staging) keep(k snapshot.Key) {
 	}
 }
 
-// The letters of mapEntry.
+// The letters of oddEntry.
 const (
-	mapState   = 's'
-	mapOther   = 'o' // bookkeeping and commit frontiers
-	mapPending = 'p' // pending entries: read by the flip, not put in place
+	oddState   = 's' // state that expires
+	oddOther   = 'o' // bookkeeping and commit frontiers
+	oddPending = 'p' // pending entries: read by the flip, not put in place
 )
 
-// mapEntry says what a staged key becomes: its letter, the expiry in ms since
-// 1970 (0 for none), a colon and the name.
-func mapEntry(k snapshot.Key) []byte {
-	kind := byte(mapOther)
+// oddEntry says of key n what is unlike most keys, which are state that
+// doesn't expire (nil for these): its number, a letter and its expiry in ms
+// since 1970, 0 for none.
+func oddEntry(n uint64, k snapshot.Key) []byte {
+	kind := byte(oddOther)
 	if k.Section == snapshot.SectionKeyed || k.Section == snapshot.SectionOperator {
-		kind = mapState
+		kind = oddState
 	} else if _, _, ok := ParsePendingKey(k.Name); ok && k.Section == snapshot.SectionSource {
-		kind = mapPending
+		kind = oddPending
 	}
-	entry := strconv.AppendInt([]byte{kind}, k.ExpireAt, 10)
-	return append(append(entry, ':'), k.Name...)
+	if kind == oddState && k.ExpireAt <= 0 {
+		return nil
+	}
+	entry := append(strconv.AppendUint(nil, n, 10), kind)
+	return strconv.AppendInt(entry, max(0, k.ExpireAt), 10)
 }
 
 func (s *staging) sendMapped() error {
+	if len(s.odd.ends) > 0 {
+		cmd := sentCommand{verb: "RPUSH", want: int64(s.odds)}
+		if err := s.sendBatch(cmd, []byte(s.prefix+stageOdd), &s.odd); err != nil {
+			return err
+		}
+	}
 	if len(s.mapped.ends) == 0 {
 		return nil
 	}

@@ -22,6 +22,9 @@ const (
 // prover compares the staged keys with a second pass over the checkpoint. It
 // gathers keys and reads them back together; the number that it gathers grows
 // with what it has proved, so that a mistake is told early.
+//
+// It also is an io.Closer: closing tells what is wrong with the last keys
+// before the flip does.
 type prover struct {
 	s      *staging
 	reader stagedReader
@@ -32,6 +35,7 @@ type prover struct {
 	window []expectation
 	size   uint64 // estimated bytes of the window
 	proved uint64 // keys that were compared: the number of the next
+	odds   uint64 // of these, keys with an oddEntry
 	err    error
 }
 
@@ -130,9 +134,41 @@ func (p *prover) whole(i int) bool {
 
 // compareMapping compares what the staged keys are to become.
 func (p *prover) compareMapping() error {
-	conn, last := p.s.pipe.conn, p.proved+uint64(len(p.window))-1
-	r := &p.reader
-	err := r.send("LRANGE", []byte(p.s.prefix+stageMap), strconv.FormatUint(p.proved, 10), strconv.FormatUint(last, 10))
+	names, err := p.list(stageMap, p.proved, uint64(len(p.window)))
+	if err != nil {
+		return err
+	}
+	var odd []expectation
+	var want []string
+	for i, w := range p.window {
+		n := p.proved + uint64(i)
+		if got := part(names, i); got != string(w.key.Name) {
+			return p.mismatch(w, fmt.Sprintf("key number %d of the staging is to become %q", n, got))
+		}
+		if entry := oddEntry(n, w.key); entry != nil {
+			odd, want = append(odd, w), append(want, string(entry))
+		}
+	}
+	if odd == nil {
+		return nil
+	}
+	entries, err := p.list(stageOdd, p.odds, uint64(len(odd)))
+	if err != nil {
+		return err
+	}
+	for i, w := range odd {
+		if got := part(entries, i); got != want[i] {
+			return p.mismatch(w, fmt.Sprintf("its kind and expiry are staged as %q, not %q", got, want[i]))
+		}
+	}
+	p.odds += uint64(len(odd))
+	return nil
+}
+
+// list reads n items of a list of the staging.
+func (p *prover) list(name string, from, n uint64) (resp.Value, error) {
+	conn, r := p.s.pipe.conn, &p.reader
+	err := r.send("LRANGE", []byte(p.s.prefix+name), strconv.FormatUint(from, 10), strconv.FormatUint(from+n-1, 10))
 	if err == nil {
 		err = conn.Flush()
 	}
@@ -140,15 +176,7 @@ func (p *prover) compareMapping() error {
 	if err == nil {
 		v, err = conn.Reply(int64(p.size) + smallReply)
 	}
-	if err != nil {
-		return p.s.b.mapError(err, "read the mapping of staged keys")
-	}
-	for i, w := range p.window {
-		if got := part(v, i); got != string(mapEntry(w.key)) {
-			return p.mismatch(w, fmt.Sprintf("key number %d of the staging is to become %q", p.proved+uint64(i), got))
-		}
-	}
-	return nil
+	return v, p.s.b.mapError(err, "read the mapping of staged keys")
 }
 
 // compareRun reads keys from ≤ i < to of the window in one pipeline, or one
@@ -192,7 +220,7 @@ func (p *prover) compareRun(from, to int) error {
 }
 
 func (p *prover) target(i int) []byte {
-	return strconv.AppendUint([]byte(p.s.prefix+stageKeys), p.proved+uint64(i), 10)
+	return numbered(p.s.prefix+stageKeys, p.proved+uint64(i))
 }
 
 // verdict compares one key. A payload that another server version has made
@@ -215,6 +243,9 @@ func (p *prover) verdict(w expectation, got summary, err error) error {
 func (p *prover) mismatch(w expectation, what string) error {
 	return &statebackend.KeyError{Key: w.key.Name, Op: "prove", Err: fmt.Errorf("%w: %s", statebackend.ErrMismatch, what)}
 }
+
+// Close ends the pass: it compares what is still gathered. Flip does it too.
+func (p *prover) Close() error { return p.finish() }
 
 // finish compares the rest and makes sure that the pass covered everything.
 func (p *prover) finish() error {

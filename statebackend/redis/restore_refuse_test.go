@@ -173,8 +173,8 @@ func stagedNameOf(t *testing.T, c *goredis.Client, name string) string {
 	entries, err := c.LRange(context.Background(), prefix+stageMap, 0, -1).Result()
 	require.NoError(t, err)
 	for i, e := range entries {
-		if strings.HasSuffix(e, ":"+testJob.Root()+":cg:"+name) {
-			return fmt.Sprintf("%s%s%d", prefix, stageKeys, i)
+		if e == testJob.Root()+":cg:"+name {
+			return string(numbered(prefix+stageKeys, uint64(i)))
 		}
 	}
 	t.Fatalf("no staged key for %q", name)
@@ -283,7 +283,10 @@ func TestMalformedStreamsOfKeysAreRefused(t *testing.T) {
 			return []error{s.BeginKey(hash), s.Element(part), s.Part([]byte("defg"))}
 		},
 		"value in value": func(s snapshot.Sink) []error { return []error{s.BeginKey(hash), s.Element(part), s.Element(el)} },
-		"two strings":    func(s snapshot.Sink) []error { return []error{s.BeginKey(str), s.Element(el), s.Element(el)} },
+		"fewer elements": func(s snapshot.Sink) []error {
+			return []error{s.BeginKey(hash), s.Element(el), s.EndKey(snapshot.KeyEnd{Count: 2})}
+		},
+		"two strings": func(s snapshot.Sink) []error { return []error{s.BeginKey(str), s.Element(el), s.Element(el)} },
 		"no such type": func(s snapshot.Sink) []error {
 			return []error{s.BeginKey(snapshot.Key{Section: 1, Name: name, Type: 99})}
 		},
@@ -297,7 +300,7 @@ func TestMalformedStreamsOfKeysAreRefused(t *testing.T) {
 		"name twice": func(s snapshot.Sink) []error {
 			var errs []error
 			for range 2 {
-				errs = append(errs, s.BeginKey(hash), s.Element(el), s.EndKey(snapshot.KeyEnd{}))
+				errs = append(errs, s.BeginKey(hash), s.Element(el), s.EndKey(snapshot.KeyEnd{Count: 1}))
 			}
 			_, err := s.(statebackend.Staging).Flip(ctx)
 			return append(errs, err)
@@ -311,7 +314,7 @@ func TestMalformedStreamsOfKeysAreRefused(t *testing.T) {
 		for _, err := range errs[:len(errs)-1] {
 			require.NoError(t, err, "%s: all but the last are right", what)
 		}
-		require.Equal(t, last, s.BeginKey(hash), "%s: the sink stays dead", what)
+		require.EqualError(t, s.BeginKey(hash), last.Error(), "%s: the sink stays dead", what)
 		require.NoError(t, s.Abort(ctx))
 		require.Empty(t, digests(t, c), what)
 	}

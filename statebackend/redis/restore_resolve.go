@@ -17,22 +17,39 @@ var _ statebackend.Restorer = (*Backend)(nil)
 // unlinkAtOnce is how many names one UNLINK of the cleaning takes.
 const unlinkAtOnce = 500
 
-// Abort ends the staging: see Resolve, which it calls even when ctx is done.
+// Abort ends the staging: see Resolve, which it does even when ctx is done.
 func (s *staging) Abort(ctx context.Context) error {
 	if s.result != nil || s.ended {
 		return nil
 	}
-	s.hangUp()
 	if ctx.Err() != nil {
 		fresh, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.b.addr.timeout+time.Minute)
 		defer cancel()
 		ctx = fresh
 	}
-	if _, err := s.b.Resolve(ctx, s.req.Job, s.req.ID); err != nil {
-		return fmt.Errorf("abort restore %s: %w", s.req.ID, err)
-	}
-	s.ended = true
-	return nil
+	s.hangUp()
+	err := s.b.resolve(ctx, s.resolver(), func(r *resolver) error {
+		_, err := r.run()
+		return err
+	})
+	s.ended = err == nil
+	return err
+}
+
+// sweep hangs up and removes what was staged, but leaves the mark.
+func (s *staging) sweep(ctx context.Context) error {
+	s.hangUp()
+	return s.b.resolve(ctx, s.resolver(), func(r *resolver) error {
+		return errors.Join(r.endWriters(), r.clean())
+	})
+}
+
+// resolver knows which numbers are in use, on a server that may have lost
+// those that were announced.
+func (s *staging) resolver() *resolver {
+	r := newResolver(s.req.Job, s.req.ID)
+	r.sure, r.keys, r.extras = true, s.keys+1, s.extras
+	return r
 }
 
 // hangUp closes the staging's connection. Safe to call twice.
@@ -51,49 +68,62 @@ func (b *Backend) Resolve(ctx context.Context, job statebackend.Job, restore str
 	if !restoreID.MatchString(restore) {
 		return false, fmt.Errorf("restore id %q: want 1 to 64 lower-case letters and digits", restore)
 	}
+	var flipped bool
+	err := b.resolve(ctx, newResolver(job, restore), func(r *resolver) error {
+		var err error
+		flipped, err = r.run()
+		return err
+	})
+	return flipped, err
+}
+
+// resolve does one thing on a connection of its own.
+func (b *Backend) resolve(ctx context.Context, r *resolver, do func(*resolver) error) error {
 	conn, err := b.dial(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer func() { _ = conn.Close() }() // every reply was read
 	defer conn.Bind(ctx)()
-	r := &resolver{b: b, conn: conn, job: job, id: restore, prefix: job.Staging(restore)}
-	flipped, err := r.run()
-	if err != nil {
-		return false, b.mapError(err, fmt.Sprintf("resolve restore %s of job %q", restore, job.Root()))
-	}
-	return flipped, nil
+	r.conn = conn
+	return b.mapError(do(r), fmt.Sprintf("resolve restore %s of job %q", r.id, r.job.Root()))
 }
 
+// resolver removes one restore. Without being sure of the numbers in use it
+// takes those that the server has.
 type resolver struct {
-	b      *Backend
-	conn   *resp.Conn
-	job    statebackend.Job
-	id     string
-	prefix string
+	conn         *resp.Conn
+	job          statebackend.Job
+	id           string
+	prefix       string
+	sure         bool
+	keys, extras uint64
+}
+
+func newResolver(job statebackend.Job, restore string) *resolver {
+	return &resolver{job: job, id: restore, prefix: job.Staging(restore)}
 }
 
 func (r *resolver) run() (flipped bool, err error) {
-	flipped, ours, err := r.script("stop")
+	flipped, err = r.script("stop")
 	if err != nil || flipped {
 		return flipped, err
 	}
 	if err := r.endWriters(); err != nil {
 		return false, err
 	}
-	if err := r.clean(ours); err != nil {
+	if err := r.clean(); err != nil {
 		return false, err
 	}
-	flipped, _, err = r.script("unmark")
-	return flipped, err
+	return r.script("unmark")
 }
 
-func (r *resolver) script(what string) (flipped, ours bool, err error) {
+func (r *resolver) script(what string) (flipped bool, err error) {
 	v, err := r.conn.Call(smallReply, "EVAL", resolveScript, "1", r.job.Record(), r.id, what)
 	if err != nil {
-		return false, false, err
+		return false, err
 	}
-	return count(v, 0) == 1, count(v, 1) == 1, nil
+	return v.Int == 1, nil
 }
 
 // endWriters ends connections that are named after this restore, so that
@@ -127,31 +157,44 @@ func (r *resolver) endWriters() error {
 }
 
 // clean removes the staged keys. The announced numbers go last.
-func (r *resolver) clean(ours bool) error {
-	known := false
-	for _, counter := range [][2]string{{stageNext, stageKeys}, {stageMore, stageExtras}} {
-		v, err := r.conn.Call(smallReply, "GET", r.prefix+counter[0])
-		if err != nil {
-			return err
-		}
-		if v.Nil {
-			continue
-		}
-		known = true
-		n, err := strconv.ParseUint(v.String(), 10, 64)
-		if err != nil {
-			return fmt.Errorf("key %q holds %q, not a number", r.prefix+counter[0], v.String())
-		}
-		if err := r.unlinkNumbered(r.prefix+counter[1], n); err != nil {
-			return err
-		}
+func (r *resolver) clean() error {
+	keys, known, err := r.announced(stageNext)
+	if err != nil {
+		return err
 	}
-	if !known && ours {
-		// Either nothing was staged, or the server has evicted the numbers.
+	extras, _, err := r.announced(stageMore)
+	if err != nil {
+		return err
+	}
+	if err := r.unlinkNumbered(r.prefix+stageKeys, max(keys, r.keys)); err != nil {
+		return err
+	}
+	if err := r.unlinkNumbered(r.prefix+stageExtras, max(extras, r.extras)); err != nil {
+		return err
+	}
+	if !known && !r.sure {
+		// Nothing was staged, or the server has evicted or lost the numbers.
 		if err := r.unlinkFound(); err != nil {
 			return err
 		}
 	}
+	return r.unlinkNames()
+}
+
+// announced reads how many numbers may be in use; false when nothing says so.
+func (r *resolver) announced(name string) (uint64, bool, error) {
+	v, err := r.conn.Call(smallReply, "GET", r.prefix+name)
+	if err != nil || v.Nil {
+		return 0, false, err
+	}
+	n, err := strconv.ParseUint(v.String(), 10, 64)
+	if err != nil {
+		return 0, false, fmt.Errorf("key %q holds %q, not a number", r.prefix+name, v.String())
+	}
+	return n, true, nil
+}
+
+func (r *resolver) unlinkNames() error {
 	words := []string{"UNLINK"}
 	for _, name := range stageNames {
 		words = append(words, r.prefix+name)
@@ -164,7 +207,7 @@ func (r *resolver) unlinkNumbered(prefix string, n uint64) error {
 	for from := uint64(0); from < n; from += unlinkAtOnce {
 		words := []string{"UNLINK"}
 		for i := from; i < min(n, from+unlinkAtOnce); i++ {
-			words = append(words, prefix+strconv.FormatUint(i, 10))
+			words = append(words, string(numbered(prefix, i)))
 		}
 		if _, err := r.conn.Call(smallReply, words...); err != nil {
 			return err

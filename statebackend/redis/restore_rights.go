@@ -13,7 +13,7 @@ import (
 // tell (7.0 and later).
 func (s *staging) neededRights() [][]string {
 	job := s.req.Job
-	probe, rec := s.prefix+stageKeys+"0", job.Record()
+	probe, rec := string(numbered(s.prefix+stageKeys, 0)), job.Record()
 	all := [][]string{
 		{"HGET", rec, "f"}, {"HSET", rec, "f", "v"}, {"HDEL", rec, "f"},
 		{"RPUSH", probe, "v"}, {"SADD", probe, "v"}, {"SET", probe, "v"}, {"GET", probe},

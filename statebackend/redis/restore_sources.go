@@ -78,7 +78,7 @@ func (s *staging) positionWords() []string {
 			read = strconv.FormatInt(p.Read, 10)
 		}
 		if n, ok := s.sources[string(PendingKey(p.Stream, p.Group))]; ok {
-			pending = s.prefix + stageKeys + strconv.FormatUint(n, 10)
+			pending = string(numbered(s.prefix+stageKeys, n))
 		}
 		if name := frontierName(p.Topic, p.Partition); s.notStaged(name) {
 			frontier = name

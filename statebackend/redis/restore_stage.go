@@ -33,7 +33,9 @@ type staging struct {
 	reserved uint64 // numbers announced for k…
 	extras   uint64 // numbers in use for x…
 	keys     uint64 // staged so far: k0 to k{keys-1}
-	mapped   batch  // mapping entries that are not sent yet
+	odds     uint64 // of these, keys with an oddEntry
+	mapped   batch  // names of the mapping that are not sent yet
+	odd      batch  // odd entries that are not sent yet
 	index    stagedNames
 	absent   stagedNames       // names of the index without a key
 	lapsed   stagedNames       // names of the index whose key had expired
@@ -55,7 +57,7 @@ type stagedKey struct {
 	open     bool
 	skip     skipReason
 	key      snapshot.Key // its Name is our own copy
-	target   []byte       // k{n}
+	target   []byte       // k…
 	verb     string
 	elements uint64
 	stored   int64 // elements that the server should have (list length)
@@ -93,7 +95,7 @@ func (s *staging) BeginKey(k snapshot.Key) error {
 		return nil
 	}
 	s.cur.verb = stageVerbs[k.Type]
-	s.cur.target = strconv.AppendUint([]byte(s.prefix+stageKeys), s.keys, 10)
+	s.cur.target = numbered(s.prefix+stageKeys, s.keys)
 	if s.keys < s.reserved {
 		return nil
 	}

@@ -215,12 +215,12 @@ func TestAFlipWhoseMarkIsBeingResolvedDoesNothing(t *testing.T) {
 	require.NoError(t, s.(*staging).finishStaging())
 	conn, err := b.dial(ctx)
 	require.NoError(t, err)
-	r := &resolver{b: b, conn: conn, job: testJob, id: "late", prefix: testJob.Staging("late")}
+	r := newResolver(testJob, "late")
+	r.conn = conn
 	for range 2 {
-		flipped, ours, err := r.script("stop")
+		flipped, err := r.script("stop")
 		require.NoError(t, err)
 		require.False(t, flipped)
-		require.True(t, ours)
 	}
 	require.NoError(t, conn.Close())
 	_, err = s.Flip(ctx)

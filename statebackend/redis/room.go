@@ -14,14 +14,15 @@ import (
 // version 7.0 and jemalloc. Each staged key also stands in the staged index
 // and in the mapping.
 const (
+	roomBuffers    = 8 << 20 // of our connections
 	roomPerKey     = 240
-	roomPerElement = 72
+	roomPerElement = 112 // a zset's; a large hash takes 64, a list 4
 )
 
 // roomNeeded estimates the memory of a second copy, on the safe side: names
 // count three times among the bytes, and allocations are rounded up.
 func roomNeeded(keys, elements, bytes uint64) uint64 {
-	return bytes + bytes/4 + keys*roomPerKey + elements*roomPerElement
+	return roomBuffers + bytes + bytes/4 + keys*roomPerKey + elements*roomPerElement
 }
 
 // Room compares what a second copy needs with what the server has free:
