@@ -65,6 +65,9 @@ func NewClient(addr, token string) (*Client, error) {
 	return c, nil
 }
 
+// Close closes idle connections. The client may still be used.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
 // Segment escapes a name for a path.
 func Segment(name string) string {
 	if name == "." || name == ".." {

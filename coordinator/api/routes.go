@@ -18,12 +18,15 @@ import (
 // body wraps an answer for the library.
 type body[T any] struct{ Body T }
 
-type jobInput struct {
+// JobPath is the path of a job. It is exported because the library sees only
+// exported embedded structs.
+type JobPath struct {
 	Job string `path:"job" doc:"name of the job"`
 }
 
-type checkpointInput struct {
-	jobInput
+// CheckpointPath is the path of a checkpoint.
+type CheckpointPath struct {
+	JobPath
 	Checkpoint string `path:"checkpoint" doc:"id, savepoint name, or latest for the newest restorable one"`
 }
 
@@ -31,7 +34,7 @@ type checkpointInput struct {
 const latest = "latest"
 
 // which is the checkpoint as the coordinator takes it.
-func (i checkpointInput) which() string {
+func (i CheckpointPath) which() string {
 	if i.Checkpoint == latest {
 		return ""
 	}
@@ -39,7 +42,7 @@ func (i checkpointInput) which() string {
 }
 
 type withBody[T any] struct {
-	jobInput
+	JobPath
 	Body T
 }
 
@@ -135,7 +138,7 @@ func (r routes) jobs() {
 	add(r, http.MethodGet, "/jobs", "list-jobs", "All jobs", 200, func(context.Context, *none) (List[Job], error) {
 		return List[Job]{Items: nonNil(c.Jobs())}, nil
 	})
-	add(r, http.MethodGet, "/jobs/{job}", "show-job", "One job", 200, func(_ context.Context, in *jobInput) (Job, error) { return c.Job(in.Job) })
+	add(r, http.MethodGet, "/jobs/{job}", "show-job", "One job", 200, func(_ context.Context, in *JobPath) (Job, error) { return c.Job(in.Job) })
 	add(r, http.MethodPut, "/jobs/{job}", "apply-job", "Add or change a job", 200, func(ctx context.Context, in *withBody[config.Job]) (Job, error) {
 		if in.Body.Name != in.Job {
 			return Job{}, fault.New(fault.Usage, "use the same name in both", "the path names job %q, the body %q", in.Job, in.Body.Name)
@@ -143,23 +146,22 @@ func (r routes) jobs() {
 		return c.Apply(ctx, in.Body)
 	})
 	type deleteInput struct {
-		jobInput
+		JobPath
 		Purge bool `query:"purge" doc:"delete its checkpoints and savepoints too"`
 	}
 	add(r, http.MethodDelete, "/jobs/{job}", "delete-job", "Forget a job", 200, func(ctx context.Context, in *deleteInput) (none, error) {
 		return none{}, c.DeleteJob(ctx, in.Job, in.Purge)
 	})
-	add(r, http.MethodPost, "/jobs/{job}/pause", "pause-job", "Stop the schedule and recovery by itself", 200, func(ctx context.Context, in *jobInput) (Job, error) {
+	add(r, http.MethodPost, "/jobs/{job}/pause", "pause-job", "Stop the schedule and recovery by itself", 200, func(ctx context.Context, in *JobPath) (Job, error) {
 		return c.SetPaused(ctx, in.Job, true)
 	})
-	add(r, http.MethodPost, "/jobs/{job}/resume", "resume-job", "Resume the schedule", 200, func(ctx context.Context, in *jobInput) (Job, error) {
+	add(r, http.MethodPost, "/jobs/{job}/resume", "resume-job", "Resume the schedule", 200, func(ctx context.Context, in *JobPath) (Job, error) {
 		return c.SetPaused(ctx, in.Job, false)
 	})
-	type keysInput struct {
-		jobInput
-		Keys []string `query:"key,explode" doc:"plain text keys" maxItems:"1000"`
-	}
 	add(r, http.MethodGet, "/jobs/{job}/keygroups", "key-groups", "Where keys belong", 200, func(_ context.Context, in *keysInput) (List[KeyPlace], error) {
+		if n := len(in.Keys); n == 0 || n > MaxKeys {
+			return List[KeyPlace]{}, fault.New(fault.Usage, "give ?key=…&key=…", "%d keys: want 1 to %d", n, MaxKeys)
+		}
 		j, err := c.Job(in.Job)
 		if err != nil {
 			return List[KeyPlace]{}, err
@@ -169,10 +171,28 @@ func (r routes) jobs() {
 	})
 }
 
+// MaxKeys is how many keys one request may ask for.
+const MaxKeys = 1000
+
+type keysInput struct {
+	JobPath
+	Keys []string `query:"key,explode" doc:"plain text keys, 1 to 1000"`
+}
+
+var _ huma.Resolver = (*keysInput)(nil)
+
+// Resolve implements huma.Resolver: the library takes an empty first key for
+// no keys at all.
+func (in *keysInput) Resolve(ctx huma.Context) []error {
+	u := ctx.URL()
+	in.Keys = u.Query()["key"]
+	return nil
+}
+
 func (r routes) checkpoints() {
 	c := r.Coordinator
 	const at = "/jobs/{job}/checkpoints"
-	add(r, http.MethodGet, at, "list-checkpoints", "The whole history of a job, oldest first", 200, func(ctx context.Context, in *jobInput) (List[snapshot.Checkpoint], error) {
+	add(r, http.MethodGet, at, "list-checkpoints", "The whole history of a job, oldest first", 200, func(ctx context.Context, in *JobPath) (List[snapshot.Checkpoint], error) {
 		all, err := c.Checkpoints(ctx, in.Job)
 		return List[snapshot.Checkpoint]{Items: nonNil(all)}, err
 	})
@@ -186,7 +206,7 @@ func (r routes) checkpoints() {
 		}
 		return started(c.Checkpoint(ctx, in.Job, coordinator.CheckpointRequest{Name: in.Body.Name, Note: in.Body.Note, Grade: grade}))
 	})
-	add(r, http.MethodGet, at+"/{checkpoint}", "show-checkpoint", "One checkpoint with what its manifest says", 200, func(ctx context.Context, in *checkpointInput) (Detail, error) {
+	add(r, http.MethodGet, at+"/{checkpoint}", "show-checkpoint", "One checkpoint with what its manifest says", 200, func(ctx context.Context, in *CheckpointPath) (Detail, error) {
 		cp, err := c.Resolve(ctx, in.Job, in.which())
 		if err != nil || cp.State != snapshot.StateCompleted {
 			return detail(cp, nil), err
@@ -194,11 +214,11 @@ func (r routes) checkpoints() {
 		m, err := c.Manifest(ctx, in.Job, cp.ID)
 		return detail(cp, m), err
 	})
-	add(r, http.MethodPost, at+"/{checkpoint}/verify", "verify-checkpoint", "Read a checkpoint whole and report every problem", 202, func(ctx context.Context, in *checkpointInput) (Operation, error) {
+	add(r, http.MethodPost, at+"/{checkpoint}/verify", "verify-checkpoint", "Read a checkpoint whole and report every problem", 202, func(ctx context.Context, in *CheckpointPath) (Operation, error) {
 		return started(c.Verify(ctx, in.Job, in.which()))
 	})
-	pin := func(pinned bool) func(context.Context, *checkpointInput) (snapshot.Checkpoint, error) {
-		return func(ctx context.Context, in *checkpointInput) (snapshot.Checkpoint, error) {
+	pin := func(pinned bool) func(context.Context, *CheckpointPath) (snapshot.Checkpoint, error) {
+		return func(ctx context.Context, in *CheckpointPath) (snapshot.Checkpoint, error) {
 			cp, err := c.Resolve(ctx, in.Job, in.which())
 			if err != nil {
 				return cp, err
@@ -209,7 +229,7 @@ func (r routes) checkpoints() {
 	add(r, http.MethodPost, at+"/{checkpoint}/pin", "pin-checkpoint", "Keep from retention", 200, pin(true))
 	add(r, http.MethodPost, at+"/{checkpoint}/unpin", "unpin-checkpoint", "Give back to retention", 200, pin(false))
 	type deleteInput struct {
-		checkpointInput
+		CheckpointPath
 		Force bool `query:"force"`
 	}
 	add(r, http.MethodDelete, at+"/{checkpoint}", "delete-checkpoint", "Delete a checkpoint", 200, func(ctx context.Context, in *deleteInput) (none, error) {
@@ -247,7 +267,7 @@ func (r routes) changes() {
 		return started(c.Rescale(ctx, in.Job, rescaleRequest(in.Body)))
 	})
 	type undoInput struct {
-		jobInput
+		JobPath
 		Checkpoint string `query:"checkpoint" doc:"id of the undo checkpoint that the caller has seen: another one is refused"`
 	}
 	add(r, http.MethodPost, "/jobs/{job}/undo", "undo", "Undo the last restore or rescale", 202, func(ctx context.Context, in *undoInput) (Operation, error) {

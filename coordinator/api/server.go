@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"reflect"
 	"runtime"
 	"strings"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"keyframe/coordinator"
-	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
 	"keyframe/snapshot"
 )
@@ -100,8 +98,7 @@ func newAPI(mux *http.ServeMux, version string) huma.API {
 	c := huma.DefaultConfig("Keyframe coordinator", version)
 	c.DocsPath = "" // its page would load scripts from another host
 	c.CreateHooks = nil
-	c.Components.Schemas.RegisterTypeAlias(reflect.TypeFor[config.Duration](), reflect.TypeFor[string]())
-	c.Components.Schemas.RegisterTypeAlias(reflect.TypeFor[snapshot.ChunkID](), reflect.TypeFor[string]())
+	c.Components.Schemas = schemas()
 	c.Info.Description = "Checkpoint, restore and rescale the state of streaming jobs."
 	return humago.New(mux, c)
 }
