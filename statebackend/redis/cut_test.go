@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -149,4 +150,22 @@ func TestLargeKeysAreReadWholeInPages(t *testing.T) {
 	require.Equal(t, digest, allDigest(t, c))
 	require.Equal(t, snapshot.MaxPart, sink.largest)
 	require.Less(t, cut.Stall, DefaultMaxPause)
+}
+
+func TestACutOverTLSWithAPasswordInAnotherDatabase(t *testing.T) {
+	s := redistest.Start(t, redistest.TLS(), redistest.Password("se:cr@t"))
+	fillJob(t, s.Client(), testJob, "seed in database 0")
+	u := strings.TrimSuffix(s.URL(), "/0") + "/5"
+	u = strings.Replace(u, "se:cr@t", "wrong", 1)
+	b, err := Open(t.Context(), Config{URL: u, Password: "se:cr@t", CAFile: s.CAFile()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	_, err = b.Cut(t.Context(), statebackend.CutRequest{Job: testJob}, &snapshot.Recorder{})
+	require.ErrorIs(t, err, statebackend.ErrNoState)
+	require.ErrorContains(t, err, "database 5 is empty; database 0 has")
+	require.NotContains(t, err.Error(), "se:cr@t")
+	fillJob(t, b.client, testJob, "five")
+	cut, keys := cutOf(t, b, statebackend.CutRequest{Job: testJob, Incarnation: "inc-five"})
+	require.Equal(t, "inc-five", cut.Record.Incarnation)
+	require.Empty(t, snapshot.DiffKeys(recorded(t, readJob(t, b, testJob)), keys))
 }

@@ -60,6 +60,9 @@ func dangers(f serverFacts, memory map[string]string, db keyspace) []string {
 	if f.cluster {
 		all = append(all, "the server is a node of a cluster: keys on other nodes are not seen")
 	}
+	if db.subexpiry > 0 {
+		all = append(all, fmt.Sprintf("%d hashes of this database have fields with an expiry of their own: a checkpoint carries such fields without it", db.subexpiry))
+	}
 	policy, limit := memory["maxmemory_policy"], memory["maxmemory"]
 	if limit == "" || limit == "0" {
 		return all // nothing is evicted
@@ -75,7 +78,11 @@ func dangers(f serverFacts, memory map[string]string, db keyspace) []string {
 }
 
 // keyspace is what INFO tells of one database.
-type keyspace struct{ keys, expires uint64 }
+type keyspace struct {
+	keys      uint64
+	expires   uint64 // keys with an expiry
+	subexpiry uint64 // hashes with fields that expire (Redis 7.4 and later)
+}
 
 // keyspaceOf reads the lines dbN:keys=…,expires=…,… of INFO.
 func keyspaceOf(text string) map[int]keyspace {
@@ -97,6 +104,8 @@ func keyspaceOf(text string) map[int]keyspace {
 				ks.keys = count
 			case what == "expires":
 				ks.expires = count
+			case what == "subexpiry":
+				ks.subexpiry = count
 			}
 		}
 		all[n] = ks

@@ -59,6 +59,15 @@ func TestLookWarnsOfRealDangersOnly(t *testing.T) {
 	require.ErrorIs(t, err, statebackend.ErrUnreachable)
 }
 
+func TestKeyspaceOfOtherVersions(t *testing.T) {
+	all := keyspaceOf("# Keyspace\r\ndb0:keys=4,expires=1,avg_ttl=0,subexpiry=2\r\ndb12:keys=7,expires=x\r\ndbx:keys=1\r\nother:keys=5\r\n")
+	require.Equal(t, map[int]keyspace{0: {keys: 4, expires: 1, subexpiry: 2}, 12: {keys: 7}}, all)
+	warnings := dangers(serverFacts{role: "master", cluster: true}, map[string]string{"maxmemory": "0"}, all[0])
+	require.Len(t, warnings, 2)
+	require.Contains(t, warnings[0], "cluster")
+	require.Contains(t, warnings[1], "2 hashes")
+}
+
 func TestRecordsUnderContention(t *testing.T) {
 	s := redistest.Start(t)
 	b := openTest(t, s)

@@ -12,9 +12,11 @@ import (
 	"keyframe/statebackend/redis/resp"
 )
 
-// DefaultMaxPause is how long a cut may hold writers when the request doesn't
-// say: about ten million small elements on two cores.
-const DefaultMaxPause = 60 * time.Second
+// DefaultMaxPause is how long a living cut may hold writers when the request
+// doesn't say: over ten million small elements on two busy cores. Writers whose
+// own timeout is shorter than a state takes to read need a smaller one, or a
+// smaller state.
+const DefaultMaxPause = 2 * time.Minute
 
 // pauseLease is the timeout that the server itself is given: the longest that
 // writers stay held after we died. A living cut extends it, up to the
