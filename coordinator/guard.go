@@ -58,7 +58,7 @@ func assess(g statebackend.Glimpse, newest lineage, server string) verdict {
 		return assessNew(g, server)
 	case r.Incarnation == "":
 		return verdict{health: HealthLost, message: fmt.Sprintf(
-			"checkpoint %d exists, but the state's record is gone from %s (%d names in the index; %s)", newest.id, server, g.Indexed, g.Where)}
+			"checkpoint %d exists, but the state's record is gone from %s (%s)", newest.id, server, holds(g))}
 	case r.Incarnation != newest.incarnation:
 		return verdict{health: HealthForeign, message: fmt.Sprintf(
 			"checkpoint %d was taken from incarnation %s, but %s holds incarnation %s", newest.id, newest.incarnation, server, r.Incarnation)}
@@ -76,5 +76,13 @@ func assessNew(g statebackend.Glimpse, server string) verdict {
 	if g.Indexed > 0 {
 		return verdict{health: HealthOK, adopt: true}
 	}
-	return verdict{health: HealthWaiting, message: fmt.Sprintf("no state at %s yet (%s)", server, g.Where)}
+	return verdict{health: HealthWaiting, message: fmt.Sprintf("no state at %s yet (%s)", server, holds(g))}
+}
+
+// holds says what is there instead of the state.
+func holds(g statebackend.Glimpse) string {
+	if g.Where == "" {
+		return fmt.Sprintf("%d names in the index", g.Indexed)
+	}
+	return fmt.Sprintf("%d names in the index; %s", g.Indexed, g.Where)
 }

@@ -48,6 +48,9 @@ type job struct {
 	newest   lineage
 	gen      uint64 // grows when the actor changes what learn reads
 	undo     *undoRecord
+	// unresolved: the end of a restore is not known yet, since the state store
+	// could not be asked. Nothing else is done before it is.
+	unresolved bool
 }
 
 // Health is how a job stands and since when.

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"keyframe/coordinator/restore"
@@ -144,4 +145,57 @@ func (j *job) resumed(ctx context.Context, r restore.Resumed) error {
 		return nil
 	}
 	return j.keepUndo(ctx, undoRecord{Checkpoint: r.Undo, Of: r.Kind})
+}
+
+// keepUnresolved remembers that a restore or rescale ended in the dark.
+func (j *job) keepUnresolved(err error) {
+	if !errors.Is(err, restore.ErrUnresolved) {
+		return
+	}
+	j.mu.Lock()
+	j.unresolved = true
+	j.mu.Unlock()
+}
+
+// resolve ends what keepUnresolved remembered; false while it can't be.
+func (j *job) resolve(ctx context.Context) bool {
+	j.mu.Lock()
+	open := j.unresolved
+	j.mu.Unlock()
+	if !open {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	err := j.resume(ctx)
+	if err == nil {
+		err = j.learn(ctx)
+	}
+	if err != nil {
+		j.setHealth(HealthMarked, err.Error(), nil)
+		return false
+	}
+	j.mu.Lock()
+	j.unresolved = false
+	j.mu.Unlock()
+	return true
+}
+
+// Unmark ends a restore that is marked in the job's record but that this
+// coordinator's journal doesn't know: one of a store file that was lost. The
+// live state is whole either way; what was staged is removed.
+func (c *Coordinator) Unmark(_ context.Context, name string) (*Operation, error) {
+	j, err := c.find(name)
+	if err != nil {
+		return nil, err
+	}
+	return j.submit(OpUnmark, func(ctx context.Context, _ *Operation) (func(*Status), error) {
+		r, err := j.restorer().Force(ctx, j.config())
+		if err != nil {
+			return nil, Explain(err)
+		}
+		j.c.emit(Event{Kind: EventResumed, Job: name, ID: r.Checkpoint, Reason: r.Kind, Message: r.Message})
+		j.afterFlip(ctx)
+		return nil, nil
+	})
 }

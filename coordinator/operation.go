@@ -22,6 +22,7 @@ const (
 	OpUndo       OperationKind = "undo"
 	OpRecovery   OperationKind = "recovery"
 	OpVerify     OperationKind = "verify"
+	OpUnmark     OperationKind = "unmark"
 )
 
 // OperationState is where an operation stands.

@@ -69,7 +69,7 @@ func (j *job) recover(ctx context.Context) {
 	if r.held || now.Before(r.next) {
 		return
 	}
-	if why := holds(spec, health.State); why != "" {
+	if why := heldBack(spec, health.State); why != "" {
 		j.mu.Lock()
 		j.recovery.held, j.recovery.lastError = true, why
 		j.mu.Unlock()
@@ -87,11 +87,12 @@ func (j *job) recover(ctx context.Context) {
 		j.afterRecovery(ctx, result, r)
 		return
 	}
+	j.keepUnresolved(err)
 	j.recoveryFailed(op.Status().Error, r.attempts+1)
 }
 
-// holds says why lost state is left to a person, "" when it is not.
-func holds(spec config.Job, h HealthState) string {
+// heldBack says why lost state is left to a person, "" when it is not.
+func heldBack(spec config.Job, h HealthState) string {
 	switch {
 	case h == HealthForeign:
 		return "the state store holds another state in its place; restore by hand if that one may be replaced"
@@ -132,8 +133,10 @@ func (j *job) recoverOnce(ctx context.Context, op *Operation, attempt int) (rest
 	return restore.Result{}, fault.New(fault.NoCheckpoint, "if there is a copy elsewhere, restore from that", "job %q has no restorable checkpoint left", spec.Name)
 }
 
+// isCorrupt reports whether an error is damage of the checkpoint itself; the
+// code corrupt alone may also mean the journal's.
 func isCorrupt(err error) bool {
-	return errors.Is(err, snapshot.ErrCorrupt) || errors.Is(err, snapshot.ErrNoChunk) || fault.CodeOf(err) == fault.Corrupt
+	return errors.Is(err, snapshot.ErrCorrupt) || errors.Is(err, snapshot.ErrNoChunk)
 }
 
 func (j *job) announce(cp snapshot.Checkpoint, refused *snapshot.Checkpoint, attempt int) {

@@ -105,6 +105,9 @@ func (j *job) learnOnce(ctx context.Context) (done bool, err error) {
 // watch looks at the state, and recovers it when it is lost and the job's
 // policy says so.
 func (j *job) watch(ctx context.Context) {
+	if !j.resolve(ctx) {
+		return
+	}
 	if _, err := j.lookNow(ctx); err != nil {
 		return
 	}
