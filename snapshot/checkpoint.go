@@ -1,6 +1,14 @@
 package snapshot
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
+
+var (
+	_ json.Marshaler   = Positions(nil)
+	_ json.Unmarshaler = (*Positions)(nil)
+)
 
 // FailureReason is why an attempt failed, from a closed list.
 type FailureReason string
@@ -38,6 +46,29 @@ type Position struct {
 	Frontier  bool   `json:"frontier"`      // a commit frontier was carried too
 }
 
+// Positions are written as [] in JSON when there are none.
+type Positions []Position
+
+// MarshalJSON implements json.Marshaler.
+func (p Positions) MarshalJSON() ([]byte, error) {
+	if p == nil {
+		return []byte("[]"), nil
+	}
+	return json.Marshal([]Position(p))
+}
+
+// UnmarshalJSON implements json.Unmarshaler: none is nil again.
+func (p *Positions) UnmarshalJSON(b []byte) error {
+	var all []Position
+	if err := json.Unmarshal(b, &all); err != nil {
+		return err
+	}
+	if *p = all; len(all) == 0 {
+		*p = nil
+	}
+	return nil
+}
+
 // Checkpoint is one attempt at a checkpoint as the history, the API and the
 // command line show it (design §8). Sizes are in bytes, durations in ms.
 type Checkpoint struct {
@@ -66,7 +97,7 @@ type Checkpoint struct {
 	Pinned         bool       `json:"pinned"`
 	Bad            string     `json:"bad,omitempty"` // why a verification found it unrestorable
 	Missing        uint64     `json:"missing"`       // indexed keys that do not exist
-	Sources        []Position `json:"sources"`
+	Sources        Positions  `json:"sources"`
 }
 
 // Restorable reports whether the checkpoint may be restored: completed, and
