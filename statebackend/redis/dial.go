@@ -40,11 +40,12 @@ func (b *Backend) dialPatient(ctx context.Context, timeout time.Duration) (*resp
 func (b *Backend) greet(conn *resp.Conn) error {
 	var cmds [][]string
 	if b.addr.password != "" {
-		auth := []string{"AUTH", b.addr.password}
-		if b.addr.user != "" {
-			auth = []string{"AUTH", b.addr.user, b.addr.password}
+		// As go-redis says it: then a server without a password takes any.
+		user := b.addr.user
+		if user == "" {
+			user = "default"
 		}
-		cmds = append(cmds, auth)
+		cmds = append(cmds, []string{"AUTH", user, b.addr.password})
 	}
 	if b.addr.db != 0 {
 		cmds = append(cmds, []string{"SELECT", strconv.Itoa(b.addr.db)})

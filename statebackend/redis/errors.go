@@ -84,8 +84,6 @@ func (b *Backend) mapReply(text string, err error, what string) error {
 	case strings.Contains(text, "The user executing the script can't"):
 		// How 7.0 says NOPERM from within a script.
 		return fmt.Errorf("%w: grant it with ACL SETUSER", wrap(statebackend.ErrPermission))
-	case strings.Contains(text, "AUTH") && strings.Contains(text, "without any password configured"):
-		return fmt.Errorf("%w: the server has no password, so give none", wrap(statebackend.ErrAuth))
 	case strings.Contains(text, "DB index is out of range"):
 		return fmt.Errorf("%w: the server has no database %d (see its setting databases)", wrap(statebackend.ErrInvalidConfig), b.addr.db)
 	case strings.Contains(text, "max number of clients"):

@@ -130,12 +130,13 @@ if not all then
   if string.sub(staged, 2, 2) == '1' and call('EXISTS', P .. 'ops') == 0 then gone(ops) end
   if call('LLEN', P .. 'unchanged') ~= nfixed then gone(P .. 'unchanged') end
 end
+local function typed(key, want)
+  local t = call('TYPE', key).ok
+  if t ~= 'none' and t ~= want then refuse('type', key, t, want) end
+end
+typed(idx, 'set')
 if not all then
-  -- These two are edited, not replaced: they must be what we take them for.
-  for _, want in ipairs({{idx, 'set'}, {reg, 'hash'}}) do
-    local t = call('TYPE', want[1]).ok
-    if t ~= 'none' and t ~= want[2] then refuse('type', want[1], t, want[2]) end
-  end
+  typed(reg, 'hash') -- it is edited, not replaced
   may('SADD', idx, 'v')
   may('SREM', idx, 'v')
   may('HSET', reg, 'f', 'v')
@@ -288,13 +289,14 @@ for _, set in ipairs({'absent', 'expired'}) do
 end
 if all and not trusted then
   eachname(idx, function(names)
-    for _, name in ipairs(later(names)) do may('UNLINK', name) end
+    local out = later(names)
+    if #out > 0 then call('EXISTS', unpack(out)) end -- before 7.0 this tells the right to the names
+    for _, name in ipairs(out) do may('UNLINK', name) end
   end)
 end
 for i = POS, #ARGV, WORDS do
   local stream, group, last, read, pending, frontier = unpack(ARGV, i, i + WORDS - 1)
-  local t = call('TYPE', stream).ok
-  if t ~= 'none' and t ~= 'stream' then refuse('type', stream, t, 'stream') end
+  typed(stream, 'stream')
   may('XINFO', 'GROUPS', stream)
   may('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
   may('XGROUP', 'SETID', stream, group, '0')

@@ -46,33 +46,52 @@ func smallCheckpoint(job statebackend.Job) []staged {
 // afterwards the state is old or new, whole, and Resolve leaves no trace.
 func TestARestoreCutAtEachCallIsWholeI3(t *testing.T) {
 	srv := redistest.Start(t)
+	c, b := srv.Client(), openTest(t, srv)
+	fillJob(t, c, testJob, "old")
+	addSource(t, c)
+	keys := append(smallCheckpoint(testJob), sourceKeys(t, b)...)
+	cutEverywhere(t, srv, keys, func() statebackend.RestoreRequest {
+		fillJob(t, c, testJob, "old")
+		addSource(t, c)
+		require.NoError(t, c.XAck(context.Background(), testStream, testGroup, "1-7", "4-7").Err())
+		req := testRequest("cut", 3)
+		req.Positions = testPositions()
+		return req
+	})
+}
+
+// The same for a change of parallelism.
+func TestARescaleCutAtEachCallIsWholeI4(t *testing.T) {
+	srv := redistest.Start(t)
+	c, b := srv.Client(), openTest(t, srv)
+	cutEverywhere(t, srv, rescaled(), func() statebackend.RestoreRequest {
+		return rescaleRequest("cut", summaries(t, b, operatorJob(t, c)))
+	})
+}
+
+// cutEverywhere restores keys over what setUp makes of an empty server, cut at
+// call 1, 2, … before and after the server has answered.
+func cutEverywhere(t *testing.T, srv *redistest.Server, keys []staged, setUp func() statebackend.RestoreRequest) {
+	t.Helper()
 	c, ctx := srv.Client(), context.Background()
 	healthy := openTest(t, srv)
-	keys := smallCheckpoint(testJob)
-
-	fillJob(t, c, testJob, "old")
-	_, old := apart(digests(t, c), testJob)
-	_, err := restore(ctx, healthy, testRequest("whole", 3), keys)
+	fresh := func() statebackend.RestoreRequest {
+		require.NoError(t, c.FlushAll(ctx).Err())
+		return setUp()
+	}
+	req := fresh()
+	_, was := apart(digests(t, c), testJob)
+	_, err := restore(ctx, healthy, req, keys)
 	require.NoError(t, err)
-	_, fresh := apart(digests(t, c), testJob)
-
+	_, becomes := apart(digests(t, c), testJob)
 	for _, silent := range []bool{false, true} {
-		flips, calls := 0, 0
+		flips := 0
 		for k := 1; ; k++ {
-			require.NoError(t, c.FlushAll(ctx).Err())
-			fillJob(t, c, testJob, "old")
+			req := fresh()
 			f := &fault{left: k, silent: silent}
-			b, err := Open(ctx, Config{URL: srv.URL(), Lazy: true})
-			require.NoError(t, err)
-			b.wrap = f.wrap
-			s, err := b.Stage(ctx, testRequest("cut", 3))
-			if err == nil {
-				_, err = stageProveFlip(ctx, s, keys)
-				s.(*staging).hangUp()
-			}
-			require.NoError(t, b.Close())
+			err := restoreThrough(t, srv, f, req, keys)
 			if err == nil && !f.isCut() {
-				calls = k - 1
+				require.Greater(t, k, 40, "calls of the whole restore")
 				break
 			}
 			if err != nil {
@@ -82,16 +101,32 @@ func TestARestoreCutAtEachCallIsWholeI3(t *testing.T) {
 			require.NoError(t, resolveErr)
 			noTraces(t, c, testJob)
 			_, now := apart(digests(t, c), testJob)
-			want := map[bool]map[string]string{false: old, true: fresh}[flipped]
+			want := map[bool]map[string]string{false: was, true: becomes}[flipped]
 			requireExpiryAside(t, want, now, fmt.Sprintf("cut at call %d, silent %v, flipped %v", k, silent, flipped))
 			if flipped {
 				flips++
 				require.True(t, silent || err == nil, "flipped although the call was not sent")
 			}
 		}
-		require.Greater(t, calls, 30)
 		require.Equal(t, map[bool]int{false: 0, true: 1}[silent], flips, "only a lost answer of the flip leaves the new state")
 	}
+}
+
+// restoreThrough restores on connections that the fault cuts, and dies.
+func restoreThrough(t *testing.T, srv *redistest.Server, f *fault, req statebackend.RestoreRequest, keys []staged) error {
+	t.Helper()
+	ctx := context.Background()
+	b, err := Open(ctx, Config{URL: srv.URL(), Lazy: true})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, b.Close()) }()
+	b.wrap = f.wrap
+	s, err := b.Stage(ctx, req)
+	if err != nil {
+		return err
+	}
+	_, err = stageProveFlip(ctx, s, keys)
+	s.(*staging).hangUp()
+	return err
 }
 
 // requireExpiryAside is requireSame for states whose expiry times were set at

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -64,6 +65,36 @@ func TestARestoreThatLacksARightChangesNothing(t *testing.T) {
 }
 
 func TestARestoreThatMayNotWriteOneKeyChangesNothing(t *testing.T) {
+	mayNotWriteOneKey(t)
+}
+
+// Before 7.0 a script can't ask for rights, nor count common members.
+func TestTheSameOnAServerThatCannotTellRights(t *testing.T) {
+	asBefore7(t)
+	mayNotWriteOneKey(t)
+	srv := redistest.Start(t)
+	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+	fillJob(t, c, testJob, "mine")
+	keys := readJob(t, b, testJob)
+	_, want := apart(digests(t, c), testJob)
+	disturb(t, c, testJob)
+	_, err := restore(ctx, b, testRequest("old", 3), keys)
+	require.NoError(t, err)
+	_, got := apart(digests(t, c), testJob)
+	requireSame(t, want, got, "restored")
+}
+
+// asBefore7 takes from the script what 7.0 brought.
+func asBefore7(t *testing.T) {
+	t.Helper()
+	was := flipScript
+	flipScript = strings.ReplaceAll(was, "redis.acl_check_cmd", "redis.no_such_function")
+	require.NotEqual(t, was, flipScript)
+	t.Cleanup(func() { flipScript = was })
+}
+
+func mayNotWriteOneKey(t *testing.T) {
+	t.Helper()
 	srv := redistest.Start(t)
 	c, admin, ctx := srv.Client(), openTest(t, srv), context.Background()
 	fillJob(t, c, testJob, "mine")
@@ -242,6 +273,24 @@ func TestBookkeepingInTheIndexIsNeverState(t *testing.T) {
 	require.Equal(t, int64(2), c.Exists(ctx, "not listed", testJob.Registry()).Val())
 	require.Equal(t, "7", c.HGet(ctx, testJob.Record(), "epoch").Val())
 	require.Equal(t, int64(len(keys)-3), c.SCard(ctx, testJob.Index()).Val())
+}
+
+func TestKeysOfAnotherTypeWhereOursShouldBe(t *testing.T) {
+	srv := redistest.Start(t)
+	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+	fillJob(t, c, testJob, "mine")
+	keys := readJob(t, b, testJob)
+	for _, name := range []string{testJob.Index(), testJob.Record()} {
+		require.NoError(t, c.Rename(ctx, name, "aside").Err())
+		require.NoError(t, c.RPush(ctx, name, "a list").Err())
+		before := digests(t, c)
+		req := testRequest("type", 3)
+		_, err := restore(ctx, b, req, keys)
+		require.ErrorIs(t, err, statebackend.ErrWrongType)
+		require.ErrorContains(t, err, strconv.Quote(name))
+		requireSame(t, before, digests(t, c), name)
+		require.NoError(t, c.Rename(ctx, "aside", name).Err())
+	}
 }
 
 func TestAPayloadThatTheServerRefusesTouchesNothing(t *testing.T) {

@@ -20,13 +20,13 @@ func (s *staging) neededRights() [][]string {
 		{"LLEN", probe}, {"LRANGE", probe, "0", "1"}, {"EXISTS", probe}, {"UNLINK", probe}, {"TIME"},
 		{"SCARD", probe}, {"SSCAN", job.Index(), "0"}, {"SMISMEMBER", probe, "v"}, {"RENAME", probe, job.Assignment()},
 		{"UNLINK", job.Assignment()}, {"RENAME", probe, job.OperatorStates()}, {"UNLINK", job.OperatorStates()},
-		{"EVAL", "return 1", "0"},
+		{"EVAL", "return 1", "0"}, {"TYPE", job.Index()},
 	}
 	if s.req.Scope == statebackend.ScopeAll {
 		return append(all, []string{"RENAME", probe, job.Index()}, []string{"UNLINK", job.Index()},
 			[]string{"RENAME", probe, job.Registry()}, []string{"UNLINK", job.Registry()})
 	}
-	return append(all, []string{"TYPE", job.Index()}, []string{"COPY", probe, probe + "0"}, []string{"SADD", job.Index(), "v"},
+	return append(all, []string{"COPY", probe, probe + "0"}, []string{"SADD", job.Index(), "v"},
 		[]string{"SREM", job.Index(), "v"}, []string{"HSET", job.Registry(), "f", "v"},
 		[]string{"HDEL", job.Registry(), "f"}, []string{"HSCAN", probe, "0"})
 }

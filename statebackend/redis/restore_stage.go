@@ -188,8 +188,32 @@ func (s *staging) stream(e snapshot.Element) error {
 	if err := s.flushElements(); err != nil {
 		return err
 	}
+	s.cur.stored++
+	cmd, args := s.streamCommand(e)
+	if err := s.pipe.begin(2+len(args), cmd.verb); err != nil {
+		return err
+	}
+	for _, a := range args {
+		if err := s.pipe.arg(a); err != nil {
+			return err
+		}
+	}
+	if err := s.pipe.header(e.Size); err != nil {
+		return err
+	}
+	if err := s.pipe.write(e.Value); err != nil {
+		return err
+	}
+	if s.cur.left = e.Size - uint64(len(e.Value)); s.cur.left == 0 {
+		return s.pipe.end(cmd)
+	}
+	s.cur.streamed = cmd
+	return nil
+}
+
+// streamCommand gives a command with its arguments before the value.
+func (s *staging) streamCommand(e snapshot.Element) (sentCommand, [][]byte) {
 	c := &s.cur
-	c.stored++
 	cmd := sentCommand{key: c.key.Name, verb: c.verb, size: int64(len(c.target)+len(e.Field)) + int64(e.Size), want: 1}
 	args := [][]byte{c.target}
 	switch c.key.Type {
@@ -206,25 +230,7 @@ func (s *staging) stream(e snapshot.Element) error {
 	case snapshot.TypeList:
 		cmd.want = c.stored
 	}
-	if err := s.pipe.begin(2+len(args), c.verb); err != nil {
-		return err
-	}
-	for _, a := range args {
-		if err := s.pipe.arg(a); err != nil {
-			return err
-		}
-	}
-	if err := s.pipe.header(e.Size); err != nil {
-		return err
-	}
-	if err := s.pipe.write(e.Value); err != nil {
-		return err
-	}
-	if c.left = e.Size - uint64(len(e.Value)); c.left == 0 {
-		return s.pipe.end(cmd)
-	}
-	c.streamed = cmd
-	return nil
+	return cmd, args
 }
 
 // flushElements sends the gathered elements as one command.
