@@ -26,27 +26,37 @@ func (c *Coordinator) Checkpoints(ctx context.Context, name string) ([]snapshot.
 }
 
 // Resolve finds a checkpoint by id or by savepoint name; "" is the newest
-// restorable one.
+// restorable one that the live state descends from.
 func (c *Coordinator) Resolve(ctx context.Context, name, which string) (snapshot.Checkpoint, error) {
 	history, err := c.Checkpoints(ctx, name)
 	if err != nil {
 		return snapshot.Checkpoint{}, err
 	}
+	if which == "" {
+		return c.newest(ctx, name, history)
+	}
 	id, idErr := snapshot.ParseID(which)
 	for i := len(history) - 1; i >= 0; i-- {
 		cp := history[i]
 		switch {
-		case which == "" && cp.Restorable(), idErr == nil && cp.ID == id:
+		case idErr == nil && cp.ID == id:
 			return cp, nil
-		case idErr != nil && which != "" && cp.Name == which && cp.State == snapshot.StateCompleted:
+		case idErr != nil && cp.Name == which && cp.State == snapshot.StateCompleted:
 			return cp, nil
 		}
 	}
-	hint := "`coordinator checkpoint list " + name + "` shows them"
-	if which == "" {
-		return snapshot.Checkpoint{}, fault.New(fault.NoCheckpoint, "take one: `coordinator checkpoint create "+name+"`", "job %q has no restorable checkpoint", name)
+	return snapshot.Checkpoint{}, fault.New(fault.NoCheckpoint, "`coordinator checkpoint list "+name+"` shows them", "job %q has no checkpoint %q", name, which)
+}
+
+func (c *Coordinator) newest(ctx context.Context, name string, history []snapshot.Checkpoint) (snapshot.Checkpoint, error) {
+	_, flip, err := c.lineage(ctx, name, nil)
+	if err != nil {
+		return snapshot.Checkpoint{}, Explain(err)
 	}
-	return snapshot.Checkpoint{}, fault.New(fault.NoCheckpoint, hint, "job %q has no checkpoint %q", name, which)
+	if all := candidates(history, flip); len(all) > 0 {
+		return all[0], nil
+	}
+	return snapshot.Checkpoint{}, fault.New(fault.NoCheckpoint, "take one: `coordinator checkpoint create "+name+"`, or name one with --checkpoint", "job %q has no restorable checkpoint", name)
 }
 
 // Manifest is the manifest of a completed checkpoint.

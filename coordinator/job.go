@@ -46,7 +46,8 @@ type job struct {
 	failures uint64               // in a row
 	recovery recoveryState
 	newest   lineage
-	gen      uint64 // grows when the actor changes what learn reads
+	flip     lineageRecord // the last flip
+	gen      uint64        // grows when the actor changes what learn reads
 	undo     *undoRecord
 	// unresolved: the end of a restore is not known yet, since the state store
 	// could not be asked. Nothing else is done before it is.

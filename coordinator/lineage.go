@@ -19,11 +19,14 @@ type undoRecord struct {
 	Of         string      `json:"of"` // restore, rescale, undo
 }
 
-// lineageRecord says which incarnation a flip left live while Newest was the
-// newest completed checkpoint: a restore from another job's history brings an
-// incarnation that this history doesn't know.
+// lineageRecord says what the last flip left live while Newest was the newest
+// completed checkpoint: the checkpoint that the live state descends from (those
+// between it and Newest are of a branch that was given up), and the incarnation
+// (a restore from another job's history brings one that this history doesn't
+// know). Base is 0 when the state came from another job's history.
 type lineageRecord struct {
 	Newest      snapshot.ID `json:"newest"`
+	Base        snapshot.ID `json:"base"`
 	Incarnation string      `json:"incarnation"`
 	Attempt     snapshot.ID `json:"attempt"`
 	RunID       string      `json:"runId"`
@@ -58,33 +61,90 @@ func (j *job) keepUndo(ctx context.Context, u undoRecord) error {
 }
 
 // lineage is what the guard must know: the newest completed checkpoint, or
-// what a later flip left live.
-func (c *Coordinator) lineage(ctx context.Context, last *snapshot.Checkpoint) (lineage, error) {
+// what a later flip left live; and the record of that flip.
+func (c *Coordinator) lineage(ctx context.Context, job string, last *snapshot.Checkpoint) (lineage, lineageRecord, error) {
+	var r lineageRecord
+	value, ok, err := c.opts.Journal.Get(ctx, bucketLineage, job)
+	if err == nil && ok {
+		err = json.Unmarshal(value, &r)
+	}
+	if err != nil {
+		return lineage{}, r, fmt.Errorf("lineage record of job %q: %w", job, err)
+	}
 	if last == nil {
-		return lineage{}, nil
+		return lineage{}, r, nil
 	}
 	m, err := c.opts.Store.Manifest(ctx, last.Job, last.ID)
 	if err != nil {
-		return lineage{}, fmt.Errorf("manifest of checkpoint %d of %q: %w", last.ID, last.Job, err)
+		return lineage{}, r, fmt.Errorf("manifest of checkpoint %d of %q: %w", last.ID, last.Job, err)
 	}
 	l := lineageOf(m)
-	value, ok, err := c.opts.Journal.Get(ctx, bucketLineage, last.Job)
-	if err != nil || !ok {
-		return l, err
-	}
-	var r lineageRecord
-	if err := json.Unmarshal(value, &r); err != nil {
-		return l, fmt.Errorf("lineage record of job %q: %w", last.Job, err)
-	}
-	if r.Newest == l.id {
+	if r.Newest == l.id && r.Incarnation != "" {
 		l.incarnation, l.attempt, l.runID = r.Incarnation, r.Attempt, r.RunID
 	}
-	return l, nil
+	return l, r, nil
+}
+
+// head is the checkpoint that the live state descends from: the newest one,
+// or the one that a restore put in place since. 0 when there is none.
+func (j *job) head() snapshot.ID {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.headLocked()
+}
+
+func (j *job) headLocked() snapshot.ID {
+	if j.flip.Newest != 0 && j.flip.Newest == j.newest.id {
+		return j.flip.Base
+	}
+	return j.newest.id
+}
+
+// candidates are the checkpoints that lost state may be recovered from, best
+// first: those taken since the last flip, newest first, then the one that was
+// put in place, then what it descends from. Checkpoints of a branch that was
+// given up by a restore (the undo checkpoint among them) are not among them. A
+// pure function of the history (oldest first) and the last flip.
+func candidates(history []snapshot.Checkpoint, flip lineageRecord) []snapshot.Checkpoint {
+	byID := make(map[snapshot.ID]snapshot.Checkpoint, len(history))
+	for _, cp := range history {
+		byID[cp.ID] = cp
+	}
+	var all []snapshot.Checkpoint
+	add := func(cp snapshot.Checkpoint) {
+		if cp.Restorable() {
+			all = append(all, cp)
+		}
+	}
+	next := flip.Base
+	for i := len(history) - 1; i >= 0; i-- {
+		if flip.Newest == 0 || history[i].ID > flip.Newest {
+			add(history[i])
+		}
+	}
+	for flip.Newest != 0 && next != 0 {
+		cp, there := byID[next]
+		if !there {
+			// Retention removed it: what is older than it is the best guess.
+			for i := len(history) - 1; i >= 0; i-- {
+				if history[i].ID < next {
+					add(history[i])
+				}
+			}
+			break
+		}
+		add(cp)
+		if cp.Parent >= next {
+			break // never written by us; a loop must not catch us
+		}
+		next = cp.Parent
+	}
+	return all
 }
 
 // afterFlip learns what a flip left live. A failure here is no failure of the
 // restore: the next look at the state tells the same, at worst as an alarm.
-func (j *job) afterFlip(ctx context.Context) {
+func (j *job) afterFlip(ctx context.Context, base snapshot.ID) {
 	warn := func(err error) {
 		j.c.emit(Event{Kind: EventRecordFailed, Job: j.config().Name, Message: "after the flip: " + err.Error()})
 	}
@@ -92,12 +152,12 @@ func (j *job) afterFlip(ctx context.Context) {
 		warn(err)
 		return
 	}
-	g, err := j.c.opts.Backend.Look(ctx, j.key())
-	if err != nil {
-		warn(err)
-		return
+	r := lineageRecord{Newest: j.newestID(), Base: base}
+	if g, err := j.c.opts.Backend.Look(ctx, j.key()); err != nil {
+		warn(err) // the branch is remembered all the same
+	} else {
+		r.Incarnation, r.Attempt, r.RunID = g.Record.Incarnation, g.Record.Attempt, g.Server.RunID
 	}
-	r := lineageRecord{Newest: j.newestID(), Incarnation: g.Record.Incarnation, Attempt: g.Record.Attempt, RunID: g.Server.RunID}
 	value, err := json.Marshal(r)
 	if err == nil {
 		err = j.c.opts.Journal.Put(ctx, bucketLineage, j.config().Name, value)
@@ -106,7 +166,10 @@ func (j *job) afterFlip(ctx context.Context) {
 		warn(err)
 	}
 	j.mu.Lock()
-	j.newest.incarnation, j.newest.attempt, j.newest.runID = r.Incarnation, r.Attempt, r.RunID
+	j.flip = r
+	if r.Incarnation != "" {
+		j.newest.incarnation, j.newest.attempt, j.newest.runID = r.Incarnation, r.Attempt, r.RunID
+	}
 	j.gen++
 	j.recovery = recoveryState{}
 	j.mu.Unlock()
@@ -126,16 +189,21 @@ func (j *job) resume(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("resume a restore of job %q: %w", spec.Name, err)
 	}
-	flipped := false
+	flipped, base := false, snapshot.ID(0)
 	for _, r := range append(fromRescale, fromRestore...) {
 		j.c.emit(Event{Kind: EventResumed, Job: spec.Name, ID: r.Checkpoint, Reason: r.Kind, Message: r.Message})
 		if err := j.resumed(ctx, r); err != nil {
 			return err
 		}
-		flipped = flipped || r.Flipped
+		if r.Flipped {
+			flipped, base = true, r.Checkpoint
+			if r.From != "" {
+				base = 0
+			}
+		}
 	}
 	if flipped {
-		j.afterFlip(ctx)
+		j.afterFlip(ctx, base)
 	}
 	return nil
 }
@@ -195,7 +263,10 @@ func (c *Coordinator) Unmark(_ context.Context, name string) (*Operation, error)
 			return nil, Explain(err)
 		}
 		j.c.emit(Event{Kind: EventResumed, Job: name, ID: r.Checkpoint, Reason: r.Kind, Message: r.Message})
-		j.afterFlip(ctx)
+		if r.Flipped {
+			// Whose history its checkpoint is in is not known.
+			j.afterFlip(ctx, 0)
+		}
 		return nil, nil
 	})
 }

@@ -110,12 +110,11 @@ func (j *job) recoverOnce(ctx context.Context, op *Operation, attempt int) (rest
 	if err != nil {
 		return restore.Result{}, fmt.Errorf("list checkpoints of %q: %w", spec.Name, err)
 	}
+	j.mu.Lock()
+	flip := j.flip
+	j.mu.Unlock()
 	var refused *snapshot.Checkpoint
-	for i := len(history) - 1; i >= 0; i-- {
-		cp := history[i]
-		if !cp.Restorable() {
-			continue
-		}
+	for _, cp := range candidates(history, flip) {
 		j.announce(cp, refused, attempt)
 		op.expect(cp.Keys, cp.Elements, cp.Bytes)
 		res, err := j.restorer().Run(ctx, restore.Request{Job: spec, Checkpoint: cp.ID, Recovery: true}, op.progress)
@@ -172,7 +171,7 @@ func (j *job) afterRecovery(ctx context.Context, res restore.Result, r recoveryS
 	since := j.recovery.since
 	j.recovery = recoveryState{}
 	j.mu.Unlock()
-	j.afterFlip(ctx)
+	j.afterFlip(ctx, res.Checkpoint)
 	j.c.emit(Event{Kind: EventRecovered, Job: res.Job, ID: res.Checkpoint, Attempt: r.attempts + 1, Restore: &res, Message: fmt.Sprintf(
 		"state recovered from checkpoint %d: %d keys in %s", res.Checkpoint, res.Keys, now.Sub(since).Round(time.Millisecond))})
 }

@@ -159,7 +159,11 @@ func (j *job) restoreSteps(ctx context.Context, op *Operation, r restore.Request
 			res.Warnings = append(res.Warnings, err.Error())
 		}
 	}
-	j.afterFlip(ctx)
+	base := r.Checkpoint
+	if r.From != j.config().Name {
+		base = 0 // it is in another job's history
+	}
+	j.afterFlip(ctx, base)
 	return res, nil
 }
 
@@ -230,7 +234,7 @@ func (j *job) rescaleSteps(ctx context.Context, op *Operation, req RescaleReques
 	if err := j.keepUndo(ctx, undoRecord{Checkpoint: cp.ID, Of: "rescale"}); err != nil {
 		res.Warnings = append(res.Warnings, err.Error())
 	}
-	j.afterFlip(ctx)
+	j.afterFlip(ctx, res.Checkpoint)
 	j.retain(ctx)
 	return res, nil
 }

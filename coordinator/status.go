@@ -28,6 +28,7 @@ type JobStatus struct {
 	Operation      *Status              `json:"operation,omitempty"`
 	Recovery       *RecoveryStatus      `json:"recovery,omitempty"`
 	Undo           snapshot.ID          `json:"undo,omitempty"` // what `undo` would restore
+	Head           snapshot.ID          `json:"head,omitempty"` // what the live state descends from: a recovery would restore it
 }
 
 // RecoveryStatus is a recovery under way.
@@ -47,7 +48,7 @@ func (j *job) view() JobStatus {
 		Config: j.spec, Paused: j.paused, Health: j.health,
 		Parallelism: j.parallel, MaxParallelism: j.spec.MaxParallelism, Epoch: j.epoch,
 		SkippedTicks: j.skipped, Failures: j.failures, Last: j.last, Good: j.good,
-		Recovery: j.recovery.status(),
+		Recovery: j.recovery.status(), Head: j.headLocked(),
 	}
 	// A parallelism that the rule refuses was refused before it got here.
 	if ranges, err := j.spec.Rule().Assign(j.parallel); err == nil {

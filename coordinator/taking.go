@@ -133,7 +133,7 @@ func (j *job) take(ctx context.Context, op *Operation, req cut.Request) (*snapsh
 		return nil, err
 	}
 	req.Job, req.Incarnation, req.After = spec, g.Record.Incarnation, g.Record.Attempt
-	req.Parent = j.newestID()
+	req.Parent = j.head()
 	req.Started = func(id snapshot.ID) {
 		j.c.emit(Event{Kind: EventCheckpointStarted, Job: spec.Name, ID: id, Operation: op.Status().ID, Reason: string(req.Trigger), Message: fmt.Sprintf("checkpoint %d started (%s)", id, req.Trigger)})
 	}
@@ -248,6 +248,9 @@ func (j *job) inUse() map[snapshot.ID]string {
 	used := map[snapshot.ID]string{}
 	if j.undo != nil {
 		used[j.undo.Checkpoint] = "undoes the last " + j.undo.Of
+	}
+	if head := j.headLocked(); head != 0 {
+		used[head] = "is what the live state descends from"
 	}
 	return used
 }

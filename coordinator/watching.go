@@ -82,7 +82,7 @@ func (j *job) learnOnce(ctx context.Context) (done bool, err error) {
 			good = &history[i]
 		}
 	}
-	newest, err := j.c.lineage(ctx, last)
+	newest, flip, err := j.c.lineage(ctx, name, last)
 	if err != nil {
 		return false, err
 	}
@@ -95,7 +95,7 @@ func (j *job) learnOnce(ctx context.Context) (done bool, err error) {
 	if j.gen != gen {
 		return false, nil
 	}
-	j.last, j.good, j.newest, j.failures, j.undo = last, good, newest, failures, undo
+	j.last, j.good, j.newest, j.flip, j.failures, j.undo = last, good, newest, flip, failures, undo
 	if last != nil && j.epoch < last.Epoch {
 		j.epoch, j.parallel = last.Epoch, last.Parallelism
 	}

@@ -102,7 +102,7 @@ func TestAsKeepsPositionsOfSharedSourcesOnly(t *testing.T) {
 	m := &snapshot.Manifest{Identity: snapshot.Identity{Prefix: "streaming:runtime", Job: "flights"}}
 	m.Checkpoint.Sources = []snapshot.Position{p("flights", "stats", 0), p("flights", "audit", 0), p("rain", "stats", 3)}
 	own := testJob("flights")
-	require.Equal(t, m.Checkpoint.Sources, positionsFor(m, own), "its own job gets all of them, whatever it is configured with")
+	require.EqualValues(t, m.Checkpoint.Sources, positionsFor(m, own), "its own job gets all of them, whatever it is configured with")
 	other := testJob("trains")
 	require.Empty(t, positionsFor(m, other))
 	other.Sources = []config.Source{{Topic: "rain", Group: "stats"}, {Topic: "flights", Group: "other"}}

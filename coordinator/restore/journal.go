@@ -28,9 +28,11 @@ type Entry struct {
 	Prefix     string      `json:"prefix"`
 	Kind       string      `json:"kind"`
 	Checkpoint snapshot.ID `json:"checkpoint"`
-	Undo       snapshot.ID `json:"undo,omitempty"`
-	StartedAt  time.Time   `json:"startedAt"`
-	Phase      string      `json:"phase"` // the last one that is known to have begun
+	// From is the job whose history holds the checkpoint, "" for Job's own.
+	From      string      `json:"from,omitempty"`
+	Undo      snapshot.ID `json:"undo,omitempty"`
+	StartedAt time.Time   `json:"startedAt"`
+	Phase     string      `json:"phase"` // the last one that is known to have begun
 	// What the flip does, known once everything is staged.
 	Keys     uint64 `json:"keys"`
 	Elements uint64 `json:"elements"`

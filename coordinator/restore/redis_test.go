@@ -115,7 +115,7 @@ func TestI3OnARealRedis(t *testing.T) {
 	plan, err := w.exec.Plan(ctx, Request{Job: w.job, Checkpoint: m.Checkpoint.ID, AcceptSchema: true}, nil)
 	require.NoError(t, err)
 	require.Equal(t, uint64(1), plan.Removed)
-	require.Equal(t, m.Checkpoint.Sources, plan.Positions)
+	require.EqualValues(t, m.Checkpoint.Sources, plan.Positions)
 
 	res, err := w.exec.Run(ctx, Request{Job: w.job, Checkpoint: m.Checkpoint.ID, AcceptSchema: true, Undo: 7}, nil)
 	require.NoError(t, err)

@@ -90,7 +90,7 @@ func Settle(ctx context.Context, backend resolver, job config.Job, entry Entry) 
 		err = fmt.Errorf("%w: %w", ErrUnresolved, err)
 		return Resumed{}, Fault(err, fault.Unreachable, "%s %s of job %q", entry.Kind, entry.ID, job.Name)
 	}
-	r := Resumed{ID: entry.ID, Job: job.Name, Kind: entry.Kind, Checkpoint: entry.Checkpoint,
+	r := Resumed{ID: entry.ID, Job: job.Name, Kind: entry.Kind, Checkpoint: entry.Checkpoint, From: entry.From,
 		Undo: entry.Undo, StartedAt: entry.StartedAt, Flipped: flipped}
 	if !flipped {
 		r.Message = fmt.Sprintf("the %s of checkpoint %d was interrupted (%s): nothing was changed, what was staged is removed",

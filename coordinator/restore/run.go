@@ -66,11 +66,15 @@ func (e *Executor) settleOld(ctx context.Context, req Request) error {
 func (e *Executor) swap(req Request, r *ready, p Progress) *Swap {
 	rq := r.request
 	rq.ID, rq.StartedAt = e.NewID(), e.Now().UTC()
+	from := req.From
+	if from == req.Job.Name {
+		from = ""
+	}
 	return &Swap{
 		Journal: e.Journal, Backend: e.Backend, Request: rq, Progress: p, Waits: e.waits,
 		Entry: Entry{
 			ID: rq.ID, Job: req.Job.Name, Prefix: req.Job.Prefix, Kind: KindRestore,
-			Checkpoint: req.Checkpoint, Undo: req.Undo, StartedAt: rq.StartedAt,
+			Checkpoint: req.Checkpoint, From: from, Undo: req.Undo, StartedAt: rq.StartedAt,
 			Keys: r.plan.Keys, Elements: r.plan.Elements, Expired: r.plan.Expired,
 			Removed: r.plan.Removed, Epoch: r.plan.Epoch,
 		},

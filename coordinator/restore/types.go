@@ -137,8 +137,10 @@ type Resumed struct {
 	Job        string      `json:"job"`
 	Kind       string      `json:"kind"` // restore or rescale
 	Checkpoint snapshot.ID `json:"checkpoint"`
-	Undo       snapshot.ID `json:"undo,omitempty"`
-	StartedAt  time.Time   `json:"startedAt"`
+	// From is the job whose history holds the checkpoint, "" for Job's own.
+	From      string      `json:"from,omitempty"`
+	Undo      snapshot.ID `json:"undo,omitempty"`
+	StartedAt time.Time   `json:"startedAt"`
 	// Flipped says that the flip had happened: the restore is done, Result
 	// tells what is known of it. Otherwise nothing was changed.
 	Flipped bool    `json:"flipped"`
