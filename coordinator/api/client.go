@@ -40,11 +40,12 @@ type Client struct {
 func NewClient(addr, token string) (*Client, error) {
 	c := &Client{addr: addr, token: token}
 	transport := &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
-	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+	path, socket := strings.CutPrefix(addr, "unix:")
+	if path = strings.TrimPrefix(path, "//"); socket && path != "" {
 		c.base = &url.URL{Scheme: "http", Host: unixHost}
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
-			return d.DialContext(ctx, "unix", strings.TrimPrefix(path, "//"))
+			return d.DialContext(ctx, "unix", path)
 		}
 	} else {
 		if !strings.Contains(addr, "://") {
@@ -52,9 +53,9 @@ func NewClient(addr, token string) (*Client, error) {
 		}
 		u, err := url.Parse(addr)
 		switch {
-		case err == nil && u.User != nil: // it must not get into messages
+		case strings.Contains(addr, "@"): // what stands before it must not get into messages
 			return nil, fault.New(fault.Usage, "set COORDINATOR_TOKEN to the token", "the coordinator's address has a user or password")
-		case err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") || strings.Trim(u.Path, "/") != "" || u.RawQuery+u.Fragment != "":
+		case socket || err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https") || strings.Trim(u.Path, "/") != "" || u.RawQuery+u.Fragment != "":
 			return nil, fault.New(fault.Usage, "give http://host:port, https://host:port or unix:/path", "coordinator address %q", c.addr)
 		}
 		c.base = &url.URL{Scheme: u.Scheme, Host: u.Host}
@@ -92,8 +93,8 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 	case len(data) > maxAnswer:
 		return fault.New(fault.NoDaemon, "is something else listening there?", "the answer of %s is larger than %d bytes", c.addr, maxAnswer)
 	}
-	if resp.StatusCode >= 300 {
-		return c.refused(resp.StatusCode, data)
+	if resp.StatusCode >= 300 || resp.Header.Get(versionHeader) == "" {
+		return c.refused(resp, data)
 	}
 	if out == nil {
 		return nil
@@ -153,16 +154,17 @@ func reachHint(err error) string {
 }
 
 // refused turns an error answer into its fault.
-func (c *Client) refused(status int, data []byte) error {
+func (c *Client) refused(resp *http.Response, data []byte) error {
 	var p Problem
-	if err := json.Unmarshal(data, &p); err == nil && p.Fault.Code != "" {
+	ours := resp.Header.Get(versionHeader) != ""
+	if err := json.Unmarshal(data, &p); err == nil && ours && p.Fault.Code != "" {
 		return &p.Fault
 	}
 	text := strings.TrimSpace(string(data))
 	if len(text) > 200 {
 		text = text[:200] + "…"
 	}
-	return fault.New(fault.NoDaemon, "is something else listening there?", "what answers at %s is no coordinator: status %d, %q", c.addr, status, text)
+	return fault.New(fault.NoDaemon, "is something else listening there?", "what answers at %s is no coordinator: status %d, %q", c.addr, resp.StatusCode, text)
 }
 
 // Follow waits for an operation to end and tells each status that it sees to

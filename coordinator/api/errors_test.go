@@ -178,7 +178,7 @@ func TestLiveRefusalsHaveTheirCodes(t *testing.T) {
 		{"POST", "/v1/jobs/flights/rescale", `{"parallelism":3}`, nil, 409, fault.Busy, held.ID},
 		{"DELETE", "/v1/jobs/flights", "", nil, 409, fault.Busy, held.ID},
 		{"POST", cps, `{"name":"sp"}`, nil, 409, fault.Refused, "exists already"},
-		{"DELETE", cps + "/1", "", nil, 409, fault.Refused, "newest restorable"},
+		{"DELETE", cps + "/1", "", nil, 409, fault.Refused, "is needed"},
 		{"PUT", "/v1/jobs/flights", `{"name":"flights","maxParallelism":20}`, nil, 409, fault.Refused, "20"},
 		{"POST", "/v1/jobs/flights/rescale/plan", `{"parallelism":11}`, nil, 409, fault.Refused, "11"},
 		{"GET", "/v1/operations/" + held.ID + "?wait=10", "", nil, 400, fault.Usage, `wait "10"`},

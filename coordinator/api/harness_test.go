@@ -90,11 +90,26 @@ func (w *wire) holdCuts() (release func()) {
 	}
 }
 
+// damagedStore gives some chunks with one byte changed.
+type damagedStore struct {
+	snapshot.Store
+	bad *sync.Map
+}
+
+func (d damagedStore) Chunk(ctx context.Context, id snapshot.ChunkID) ([]byte, error) {
+	data, err := d.Store.Chunk(ctx, id)
+	if _, bad := d.bad.Load(id); bad && err == nil {
+		data[len(data)-1] ^= 0x40
+	}
+	return data, err
+}
+
 // service is the API over a real coordinator, store file and state store.
 type service struct {
 	t       *testing.T
 	state   *wire
 	db      *bolt.DB
+	damaged sync.Map // snapshot.ChunkID → true: reads give another byte
 	c       *coordinator.Coordinator
 	metrics *metrics.Metrics
 	srv     *httptest.Server
@@ -109,7 +124,7 @@ func newService(t *testing.T, change ...func(*Options)) *service {
 	s.db = db
 	events := &EventLog{}
 	s.c = coordinator.New(coordinator.Options{
-		Store: db, Journal: db.Journal(), Backend: s.state, Poll: 20 * time.Millisecond,
+		Store: damagedStore{db, &s.damaged}, Journal: db.Journal(), Backend: s.state, Poll: 20 * time.Millisecond,
 		Listener: coordinator.Listeners{events, s.metrics},
 	})
 	s.metrics.Watch(s.c.Jobs, s.c.StoreStats)

@@ -2,10 +2,12 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -64,7 +66,17 @@ func Handler(o Options) http.Handler {
 	if o.Metrics != nil {
 		mux.Handle("GET /metrics", o.Metrics)
 	}
-	return guard(o.Token, readFirst(mux, bodyTimeout))
+	return signed(cmp.Or(o.Version, "unknown"), guard(o.Token, readFirst(mux, bodyTimeout)))
+}
+
+// versionHeader is on every answer: by it the client knows a coordinator.
+const versionHeader = "Keyframe-Version"
+
+func signed(version string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(versionHeader, version)
+		next.ServeHTTP(w, r)
+	})
 }
 
 // readFirst reads the whole body before the handler runs: bounded in size, and
@@ -108,7 +120,7 @@ func ready(w http.ResponseWriter, c *coordinator.Coordinator) {
 	for _, j := range c.Jobs() {
 		if j.Health.State == coordinator.HealthStarting {
 			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = w.Write([]byte("job " + j.Name + " is starting\n")) // the prober may be gone
+			_, _ = fmt.Fprintf(w, "job %q is starting\n", j.Name) // the prober may be gone
 			return
 		}
 	}
