@@ -175,12 +175,21 @@ func (db *DB) Close() error {
 	return nil
 }
 
+// ErrHeld is wrapped by Open when another process has the file.
+var ErrHeld = errors.New("the store file is held")
+
+// heldError tells who holds the file, and what to do.
+type heldError struct{ text string }
+
+func (e *heldError) Error() string { return e.text }
+func (e *heldError) Unwrap() error { return ErrHeld }
+
 // held is the error for a file that another process has.
 func held(path string, waited time.Duration) error {
 	who := "another process"
 	if pid := holder(path); pid != "" {
 		who = pid
 	}
-	return fmt.Errorf("%s holds it (waited %s): the daemon owns the store file; use the other commands of coordinator, "+
-		"which ask the daemon over its API, or stop that process first", who, waited)
+	return &heldError{fmt.Sprintf("%s holds it (waited %s): the daemon owns the store file; use the other commands of coordinator, "+
+		"which ask the daemon over its API, or stop that process first", who, waited)}
 }

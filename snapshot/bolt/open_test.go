@@ -252,6 +252,7 @@ func TestTwoWhoMakeTheSameStore(t *testing.T) {
 		o := <-all
 		if o.err != nil {
 			require.ErrorContains(t, o.err, "holds it")
+			require.ErrorIs(t, o.err, ErrHeld)
 			continue
 		}
 		require.Nil(t, winner, "two have the store open")
