@@ -98,6 +98,7 @@ func fill(t *testing.T, c *goredis.Client) {
 		{"HSET", "streaming:mq:commit:flights:p:0", "stats", "11-1"},
 		{"XADD", "stream:topic:flights:p:0", "11-1", "f", "v"}, {"XADD", "stream:topic:flights:p:0", "12-1", "f", "v"},
 		{"XGROUP", "CREATE", "stream:topic:flights:p:0", "stats", "0"},
+		{"XREADGROUP", "GROUP", "stats", "reader", "COUNT", "1", "STREAMS", "stream:topic:flights:p:0", ">"},
 		{"SET", "other:application", "not ours"},
 	} {
 		require.NoError(t, c.Do(t.Context(), cmd...).Err(), cmd)

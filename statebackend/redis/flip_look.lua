@@ -233,7 +233,12 @@ if refusal then return refusal end
 
 if not (all and trusted) then
   eachstaged(function(names, stem, odd)
-    local there = call('EXISTS', unpack(names)) -- also needs the right to the names
+    local real = {} -- pending entries lie under no live name
+    for i = 1, #names do
+      if not (odd[i] and odd[i].kind == 'p') then real[#real + 1] = names[i] end
+    end
+    local there = 0
+    if #real > 0 then there = call('EXISTS', unpack(real)) end -- also needs the right to the names
     for i = 1, #names do
       local kind, expiry = 's', '0'
       if odd[i] then kind, expiry = odd[i].kind, odd[i].expiry end
