@@ -43,6 +43,7 @@ var allowed = map[string][]string{
 	"internal/deps":    {},
 	// Test helpers may use what they help to test.
 	"internal/redistest": {},
+	"internal/torture":   {},
 }
 
 // owners are the third-party libraries that one package each may import.
