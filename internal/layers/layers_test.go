@@ -39,6 +39,7 @@ var allowed = map[string][]string{
 		"coordinator/rescaler", "keygroups", "rescale", "snapshot"},
 	"examples/flights": {"keygroups", "snapshot", "statebackend"},
 	"cmd/coordinator":  {"*"},
+	"bench":            {"*"},
 	"internal/layers":  {},
 	"internal/deps":    {},
 	// Test helpers may use what they help to test.
@@ -48,7 +49,7 @@ var allowed = map[string][]string{
 
 // owners are the third-party libraries that one package each may import.
 var owners = map[string][]string{
-	"github.com/redis/go-redis/v9":       {"statebackend/redis", "internal/redistest"},
+	"github.com/redis/go-redis/v9":       {"statebackend/redis", "internal/redistest", "bench"},
 	"go.etcd.io/bbolt":                   {"snapshot/bolt"},
 	"github.com/robfig/cron/v3":          {"coordinator/schedule"},
 	"github.com/urfave/cli/v2":           {"cmd/coordinator"},
