@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,9 +12,11 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"keyframe/coordinator"
 	"keyframe/coordinator/api"
 	"keyframe/coordinator/fault"
 )
@@ -35,8 +38,11 @@ type app struct {
 	inTerminal  bool // a person can be asked
 	errTerminal bool // progress is shown
 	json        bool // -o json, known once a command's flags are parsed
+	// stopTime is how long operations may go on when the daemon is stopped.
+	stopTime time.Duration
 	// ready is told the API's address once the daemon serves it (tests).
-	ready func(addr string)
+	ready  func(addr string)
+	opened []*api.Client
 }
 
 // exit codes (design §8).
@@ -72,18 +78,27 @@ func ExitCode(err error) int {
 	return exitFailed
 }
 
-// run parses the arguments and runs one command.
-func (a *app) run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+// run parses the arguments and runs one command until it ends, or ctx does, or
+// a signal asks it to.
+func (a *app) run(ctx context.Context, args []string) int {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	c := a.cli()
-	args, err := arrange(c, args)
-	// Seen before parsing, so that a wrong flag is told as JSON too.
+	args = arrange(c, args)
 	a.json = wantsJSON(args)
-	if err == nil {
-		err = c.RunContext(ctx, args)
+	err := c.RunContext(ctx, args)
+	for _, client := range a.opened {
+		client.Close()
 	}
-	if err != nil {
+	if err == nil {
+		return exitDone
+	}
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
+		err = fault.New(fault.Failed, "", "interrupted")
+	}
+	var said *toldError
+	if !errors.As(err, &said) {
+		err = coordinator.Explain(err)
 		a.report(err)
 	}
 	return ExitCode(err)
@@ -92,10 +107,6 @@ func (a *app) run(args []string) int {
 // report tells an error on stderr: JSON with -o json, otherwise a line with
 // the hint below it.
 func (a *app) report(err error) {
-	var told *toldError
-	if errors.As(err, &told) {
-		return
-	}
 	f := fault.As(err)
 	if a.json {
 		// Nothing is left to do when stderr can't be written.
@@ -125,6 +136,7 @@ func (a *app) cli() *cli.App {
 	c.Version = versionText()
 	c.HideVersion = true
 	c.Reader, c.Writer, c.ErrWriter = a.in, a.out, a.err
+	c.DisableSliceFlagSeparator = true              // names may hold commas
 	c.ExitErrHandler = func(*cli.Context, error) {} // run reports
 	c.OnUsageError = usageError
 	c.CommandNotFound = nil
@@ -139,6 +151,7 @@ func (a *app) cli() *cli.App {
 		a.checkpointCommand(), a.restoreCommand(), a.rescaleCommand(), a.undoCommand(),
 		a.keygroupCommand(), a.storeCommand(), a.versionCommand(),
 	}
+	c.Flags = commonFlags()
 	for _, cmd := range c.Commands {
 		a.prepare(cmd)
 	}
@@ -146,12 +159,22 @@ func (a *app) cli() *cli.App {
 }
 
 func usageError(_ *cli.Context, err error, _ bool) error {
-	return fault.New(fault.Usage, "add --help to see the flags", "%s", err.Error())
+	return fault.New(fault.Usage, "add --help to see the flags; write -- before arguments that begin with a dash", "%s", err.Error())
+}
+
+// commonFlags are those of every command. Groups of commands have them only so
+// that a missing or unknown command is told as such.
+func commonFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "addr", Usage: "address of the coordinator; COORDINATOR_ADDR without it", DefaultText: defaultAddr},
+		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "table or json", Value: "table"},
+	}
 }
 
 // prepare gives every command the common flags and the same usage errors.
 func (a *app) prepare(cmd *cli.Command) {
 	cmd.OnUsageError = usageError
+	cmd.Flags = append(cmd.Flags, commonFlags()...)
 	if len(cmd.Subcommands) > 0 {
 		cmd.Action = func(ctx *cli.Context) error {
 			if ctx.Args().Len() > 0 {
@@ -164,10 +187,7 @@ func (a *app) prepare(cmd *cli.Command) {
 		}
 		return
 	}
-	cmd.Flags = append(cmd.Flags,
-		&cli.StringFlag{Name: "addr", Usage: "address of the coordinator", EnvVars: []string{"COORDINATOR_ADDR"}, Value: defaultAddr},
-		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "table or json", Value: "table"},
-	)
+	cmd.HideHelpCommand = true // a job may be named help
 	action := cmd.Action
 	cmd.Action = func(ctx *cli.Context) error {
 		switch o := ctx.String("output"); o {
@@ -182,7 +202,15 @@ func (a *app) prepare(cmd *cli.Command) {
 
 // client is the API's client for a command.
 func (a *app) client(ctx *cli.Context) (*api.Client, error) {
-	return api.NewClient(ctx.String("addr"), a.getenv("COORDINATOR_TOKEN"))
+	addr := cmp.Or(a.getenv("COORDINATOR_ADDR"), defaultAddr)
+	if ctx.IsSet("addr") {
+		addr = ctx.String("addr")
+	}
+	c, err := api.NewClient(addr, a.getenv("COORDINATOR_TOKEN"))
+	if err == nil {
+		a.opened = append(a.opened, c)
+	}
+	return c, err
 }
 
 // positional checks the number of arguments and gives them.
@@ -194,15 +222,16 @@ func positional(ctx *cli.Context, names ...string) ([]string, error) {
 			least++
 		}
 	}
+	usage := strings.TrimSpace("usage: " + ctx.Command.HelpName + " " + ctx.Command.ArgsUsage)
 	if len(args) < least {
-		return nil, fault.New(fault.Usage, "usage: coordinator "+ctx.Command.HelpName[len("coordinator "):]+" "+strings.Join(names, " "), "missing argument %s", names[len(args)])
+		return nil, fault.New(fault.Usage, usage, "missing argument %s", names[len(args)])
 	}
 	if len(args) > len(names) {
-		return nil, fault.New(fault.Usage, "usage: coordinator "+ctx.Command.HelpName[len("coordinator "):]+" "+strings.Join(names, " "), "unexpected argument %q", args[len(names)])
+		return nil, fault.New(fault.Usage, usage, "unexpected argument %q", args[len(names)])
 	}
 	for i, arg := range args {
 		if arg == "" {
-			return nil, fault.New(fault.Usage, "", "argument %s is empty", names[i])
+			return nil, fault.New(fault.Usage, usage, "argument %s is empty", strings.Trim(names[i], "[]"))
 		}
 	}
 	for len(args) < len(names) {

@@ -8,36 +8,35 @@ import (
 
 // arrange puts the flags of a command line before its positional arguments,
 // wherever they stood: the library alone stops at the first argument. What
-// follows "--" is never a flag.
-func arrange(c *cli.App, args []string) ([]string, error) {
+// follows "--" is never a flag, and neither is a negative number.
+func arrange(c *cli.App, args []string) []string {
 	if len(args) == 0 {
-		return []string{c.Name}, nil
+		return []string{c.Name}
 	}
 	var path, flags, rest []string
 	commands, takes := c.Commands, takesValue(everyFlag(c.Commands))
-	var current *cli.Command
 	for i := 1; i < len(args); i++ {
 		arg := args[i]
 		switch {
 		case arg == "--":
 			rest = append(rest, args[i+1:]...)
 			i = len(args)
-		case strings.HasPrefix(arg, "-") && arg != "-":
+		case isFlag(arg):
 			flags = append(flags, arg)
 			if takes[strings.TrimLeft(arg, "-")] && i+1 < len(args) {
 				i++
 				flags = append(flags, args[i])
 			}
 		default:
-			if found := findCommand(commands, arg); found != nil && len(rest) == 0 {
-				path = append(path, arg)
-				current, commands = found, found.Subcommands
-				if len(commands) == 0 {
-					takes = takesValue(everyFlag([]*cli.Command{current}))
-				}
+			found := findCommand(commands, arg)
+			if found == nil || len(rest) > 0 {
+				rest = append(rest, arg)
 				continue
 			}
-			rest = append(rest, arg)
+			path, commands = append(path, arg), found.Subcommands
+			if len(commands) == 0 {
+				takes = takesValue(found.Flags)
+			}
 		}
 	}
 	out := append([]string{args[0]}, path...)
@@ -45,7 +44,12 @@ func arrange(c *cli.App, args []string) ([]string, error) {
 	if len(rest) > 0 {
 		out = append(out, "--")
 	}
-	return append(out, rest...), nil
+	return append(out, rest...)
+}
+
+// isFlag tells flags from arguments: "-" is stdin, "-5" a number.
+func isFlag(arg string) bool {
+	return len(arg) > 1 && arg[0] == '-' && (arg[1] < '0' || arg[1] > '9')
 }
 
 func findCommand(commands []*cli.Command, name string) *cli.Command {
@@ -80,14 +84,15 @@ func takesValue(flags []cli.Flag) map[string]bool {
 	return takes
 }
 
-// wantsJSON looks for -o json before the flags are parsed.
+// wantsJSON looks for -o json in arranged arguments before they are parsed, so
+// that a wrong flag is told as JSON too.
 func wantsJSON(args []string) bool {
 	for i, arg := range args {
-		name, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		if arg == "--" {
 			return false
 		}
-		if !strings.HasPrefix(arg, "-") || (name != "o" && name != "output") {
+		name, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if !isFlag(arg) || (name != "o" && name != "output") {
 			continue
 		}
 		if !joined && i+1 < len(args) {

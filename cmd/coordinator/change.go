@@ -103,7 +103,7 @@ func (a *app) change(ctx *cli.Context, c *api.Client, path string, req any) erro
 
 func (a *app) rescaleCommand() *cli.Command {
 	return &cli.Command{Name: "rescale", Usage: "redistribute key groups and operator state over a new parallelism", ArgsUsage: "JOB", Action: a.rescale, Flags: []cli.Flag{
-		&cli.IntFlag{Name: "parallelism", Aliases: []string{"p"}, Usage: "the new parallelism", Required: true},
+		&cli.IntFlag{Name: "parallelism", Aliases: []string{"p"}, Usage: "the new parallelism"},
 		&cli.StringFlag{Name: "split", Usage: "how list state is cut: each or even; the job's own without it"},
 		&cli.BoolFlag{Name: "allow-idle", Usage: "accept subtasks that get no partition of a source"},
 		&cli.StringSliceFlag{Name: "broadcast", Usage: "operator/name=subtask whose copy counts where copies disagree; may be given again"},
@@ -114,6 +114,9 @@ func (a *app) rescale(ctx *cli.Context) error {
 	args, err := positional(ctx, "JOB")
 	if err != nil {
 		return err
+	}
+	if !ctx.IsSet("parallelism") {
+		return fault.New(fault.Usage, "usage: coordinator rescale JOB --parallelism P", "missing flag --parallelism")
 	}
 	req := api.Rescale{Parallelism: ctx.Int("parallelism"), Split: rescale.Split(ctx.String("split")), AllowIdle: ctx.Bool("allow-idle")}
 	if req.Parallelism < 1 {
@@ -216,5 +219,5 @@ func (a *app) undo(ctx *cli.Context) error {
 	if err := a.confirm(ctx, fmt.Sprintf("Put job %q back to checkpoint %d?", args[0], j.Undo)); err != nil {
 		return err
 	}
-	return a.change(ctx, c, jobPath(args[0], "/undo"), nil)
+	return a.change(ctx, c, jobPath(args[0], "/undo?checkpoint="+j.Undo.String()), nil) // the one that was shown
 }

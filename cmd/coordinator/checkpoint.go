@@ -96,7 +96,7 @@ func (a *app) checkpointList(ctx *cli.Context) error {
 		now := time.Now()
 		t := newTable(w, "ID", "KIND", "STATE", "TRIGGER", "AGE", "TOOK", "STALL", "KEYS", "ELEMENTS", "SIZE", "STORED", "P", "REMARKS")
 		for _, cp := range out.Items {
-			t.AppendRow([]any{quoted(nameOf(cp)), cp.Kind, cp.State, cp.Trigger, since(cp.StartedAt, now), millis(cp.DurationMs),
+			t.AppendRow([]any{nameOf(cp), cp.Kind, cp.State, cp.Trigger, since(cp.StartedAt, now), millis(cp.DurationMs),
 				fmt.Sprintf("%.1f ms", cp.StallMs), count(cp.Keys), count(cp.Elements), size(cp.Bytes), size(cp.StoredBytes), cp.Parallelism, marks(cp)})
 		}
 		t.Render()
@@ -123,7 +123,7 @@ func showDetail(w io.Writer, d api.Detail, now time.Time) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-16s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	line(string(d.Kind), "%s of job %s, %s", quoted(nameOf(d.Checkpoint)), quoted(d.Job), d.State)
+	line(string(d.Kind), "%s of job %s, %s", nameOf(d.Checkpoint), quoted(d.Job), d.State)
 	line("trigger", "%s, started %s (%s ago)", d.Trigger, when(d.StartedAt), since(d.StartedAt, now))
 	if d.Failure != nil {
 		line("failure", "%s: %s", d.Failure.Reason, d.Failure.Message)
@@ -209,7 +209,7 @@ func (a *app) checkpointPin(what string) cli.ActionFunc {
 		if err := c.Call(ctx.Context, http.MethodPost, checkpointPath(args[0], args[1], "/"+what), nil, &cp); err != nil {
 			return err
 		}
-		return a.show(cp, func(w io.Writer) { fmt.Fprintf(w, "checkpoint %s %sned\n", quoted(nameOf(cp)), what) })
+		return a.show(cp, func(w io.Writer) { fmt.Fprintf(w, "checkpoint %s %sned\n", nameOf(cp), what) })
 	}
 }
 
@@ -237,6 +237,6 @@ func (a *app) checkpointDelete(ctx *cli.Context) error {
 		return err
 	}
 	return a.show(map[string]any{"job": args[0], "id": d.ID, "deleted": true}, func(w io.Writer) {
-		fmt.Fprintf(w, "%s %s deleted\n", d.Kind, quoted(nameOf(d.Checkpoint)))
+		fmt.Fprintf(w, "%s %s deleted\n", d.Kind, nameOf(d.Checkpoint))
 	})
 }

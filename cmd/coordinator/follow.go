@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -35,13 +37,7 @@ func dryRunFlag() cli.Flag {
 // follow waits for an operation, with progress on a terminal. An interrupt
 // asks the coordinator to stop the operation and waits for its clean end.
 func (a *app) follow(ctx context.Context, c *api.Client, op api.Operation) (api.Operation, error) {
-	var watch func(api.Operation)
-	if a.errTerminal {
-		p, w := a.bar()
-		defer p.Wait()
-		watch = w
-	}
-	done, err := c.Follow(ctx, op, watch)
+	done, err := a.watch(ctx, c, op)
 	if ctx.Err() == nil || done.Final() {
 		return done, err
 	}
@@ -57,29 +53,41 @@ func (a *app) follow(ctx context.Context, c *api.Client, op api.Operation) (api.
 	return done, err
 }
 
-// bar shows an operation's progress on stderr.
-func (a *app) bar() (*mpb.Progress, func(api.Operation)) {
-	p := mpb.New(mpb.WithOutput(a.err), mpb.WithWidth(40))
-	last := api.Operation{}
+// watch follows an operation and shows how far it is.
+func (a *app) watch(ctx context.Context, c *api.Client, op api.Operation) (api.Operation, error) {
+	if !a.errTerminal {
+		return c.Follow(ctx, op, nil)
+	}
+	show, end := a.bar()
+	defer end() // before anything else is written
+	return c.Follow(ctx, op, show)
+}
+
+// bar shows an operation's progress on stderr until end is called.
+func (a *app) bar() (show func(api.Operation), end func()) {
+	p := mpb.New(mpb.WithOutput(a.err), mpb.WithWidth(40), mpb.WithAutoRefresh())
+	var last atomic.Pointer[api.Operation] // the bar is drawn by another goroutine
+	last.Store(&api.Operation{})
 	b := p.AddBar(0,
 		mpb.BarRemoveOnComplete(),
 		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string {
-			return fmt.Sprintf("%s %s", last.Kind, last.Progress.Phase)
+			return fmt.Sprintf("%s %s", last.Load().Kind, last.Load().Progress.Phase)
 		}, decor.WCSyncSpaceR)),
 		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string {
-			g := last.Progress
+			g := last.Load().Progress
 			return fmt.Sprintf("%s keys, %s elements, %s", count(g.Keys), count(g.Elements), size(g.Bytes))
 		})))
-	return p, func(op api.Operation) {
-		last = op
+	end = func() {
+		b.Abort(true) // a bar that isn't complete would be waited for
+		p.Wait()
+	}
+	return func(op api.Operation) {
+		last.Store(&op)
 		// The state may have grown since the total was known.
 		total := int64(max(op.Progress.TotalElements, op.Progress.Elements+1))
 		b.SetTotal(total, false)
 		b.SetCurrent(int64(op.Progress.Elements))
-		if op.Final() {
-			b.SetTotal(-1, true)
-		}
-	}
+	}, end
 }
 
 // confirm asks before something that can't simply be taken back. Without a
@@ -92,13 +100,34 @@ func (a *app) confirm(ctx *cli.Context, question string) error {
 		return fault.New(fault.Usage, "give --yes, or --dry-run to see the plan only", "%s: nobody can be asked, stdin is no terminal", ctx.Command.Name)
 	}
 	fmt.Fprintf(a.err, "%s [y/N] ", question)
-	line, err := bufio.NewReader(a.in).ReadString('\n')
-	if err != nil {
-		return fault.Wrap(err, fault.Failed, "", "read the answer")
+	line, err := read(ctx.Context, func() (string, error) { return bufio.NewReader(a.in).ReadString('\n') })
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fault.Wrap(err, fault.Failed, "nothing was changed", "read the answer")
 	}
 	switch strings.ToLower(strings.TrimSpace(line)) {
 	case "y", "yes":
 		return nil
 	}
 	return fault.New(fault.Failed, "", "not confirmed; nothing was changed")
+}
+
+// read waits for something to be read from stdin, or for an interrupt, which
+// the read itself doesn't see.
+func read[T any](ctx context.Context, from func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := from()
+		done <- result{v, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,7 +18,7 @@ import (
 func (a *app) jobCommand() *cli.Command {
 	return &cli.Command{Name: "job", Usage: "add, look at, pause and forget jobs", Subcommands: []*cli.Command{
 		{Name: "apply", Usage: "add or change a job", ArgsUsage: "-f FILE", Action: a.jobApply, Flags: []cli.Flag{
-			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "YAML or JSON of one job; - for stdin", Required: true}}},
+			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "YAML or JSON of one job; - for stdin"}}},
 		{Name: "list", Usage: "all jobs", Action: a.jobList},
 		{Name: "show", Usage: "one job", ArgsUsage: "JOB", Action: a.jobShow},
 		{Name: "pause", Usage: "stop the schedule and recovery by itself", ArgsUsage: "JOB", Action: a.jobPause("pause")},
@@ -29,17 +30,26 @@ func (a *app) jobCommand() *cli.Command {
 
 func jobPath(job, rest string) string { return "/jobs/" + api.Segment(job) + rest }
 
-func (a *app) readFile(path string) ([]byte, error) {
-	if path == "-" {
-		data, err := io.ReadAll(io.LimitReader(a.in, 1<<20))
+// maxJobText is the largest job definition that is sent, in bytes.
+const maxJobText = 1 << 20
+
+// readFile reads a job's definition from a file, or from stdin for "-".
+func (a *app) readFile(ctx context.Context, path string) ([]byte, error) {
+	in := io.NopCloser(a.in)
+	if path != "-" {
+		f, err := os.Open(path)
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Usage, "", "read stdin")
+			return nil, fault.Wrap(err, fault.Usage, "give the path of a file, or - for stdin", "read the job")
 		}
-		return data, nil
+		in = f
 	}
-	data, err := os.ReadFile(path)
+	defer func() { _ = in.Close() }() // it was only read
+	data, err := read(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(in, maxJobText+1)) })
+	if err == nil && len(data) > maxJobText {
+		err = fmt.Errorf("%s is larger than %d bytes", path, maxJobText)
+	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Usage, "", "read file")
+		return nil, fault.Wrap(err, fault.Usage, "", "read the job")
 	}
 	return data, nil
 }
@@ -48,7 +58,10 @@ func (a *app) jobApply(ctx *cli.Context) error {
 	if _, err := positional(ctx); err != nil {
 		return err
 	}
-	data, err := a.readFile(ctx.String("file"))
+	if ctx.String("file") == "" {
+		return fault.New(fault.Usage, "usage: coordinator job apply -f FILE", "missing flag -f")
+	}
+	data, err := a.readFile(ctx.Context, ctx.String("file"))
 	if err != nil {
 		return err
 	}

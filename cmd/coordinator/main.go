@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"os"
 
 	"golang.org/x/term"
@@ -12,10 +13,15 @@ import (
 
 func main() {
 	bolt.MaybeProbe() // doesn't return in a child that probes a store file
-	a := &app{
+	os.Exit(newApp().run(context.Background(), os.Args))
+}
+
+// newApp is the command as a shell runs it.
+func newApp() *app {
+	return &app{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv,
 		inTerminal:  term.IsTerminal(int(os.Stdin.Fd())),
 		errTerminal: term.IsTerminal(int(os.Stderr.Fd())),
+		stopTime:    stopTime,
 	}
-	os.Exit(a.run(os.Args))
 }

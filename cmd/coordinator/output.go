@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
@@ -78,7 +80,7 @@ func since(t, now time.Time) string { return now.Sub(t).Round(time.Second).Strin
 func nameOf(c snapshot.Checkpoint) string {
 	s := c.ID.String()
 	if c.Name != "" {
-		s += " " + c.Name
+		s += " " + quoted(c.Name)
 	}
 	return s
 }
@@ -90,13 +92,13 @@ func marks(c snapshot.Checkpoint) string {
 		m = append(m, "pinned")
 	}
 	if c.Bad != "" {
-		m = append(m, "BAD: "+c.Bad)
+		m = append(m, "BAD: "+quoted(c.Bad))
 	}
 	if c.Failure != nil {
-		m = append(m, string(c.Failure.Reason)+": "+c.Failure.Message)
+		m = append(m, string(c.Failure.Reason)+": "+quoted(c.Failure.Message))
 	}
 	if c.Note != "" {
-		m = append(m, c.Note)
+		m = append(m, quoted(c.Note))
 	}
 	return strings.Join(m, "; ")
 }
@@ -105,9 +107,12 @@ func marks(c snapshot.Checkpoint) string {
 // anything that would garble the terminal.
 func quoted(s string) string {
 	for _, r := range s {
-		if r < ' ' || r == 0x7f || r == 0xfffd {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			return strconv.Quote(s)
 		}
+	}
+	if strings.TrimSpace(s) != s {
+		return strconv.Quote(s)
 	}
 	return s
 }

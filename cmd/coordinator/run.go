@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
-	"strings"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -20,6 +19,7 @@ import (
 	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
 	"keyframe/coordinator/metrics"
+	"keyframe/snapshot"
 	"keyframe/snapshot/bolt"
 	"keyframe/statebackend/redis"
 )
@@ -67,12 +67,17 @@ func (a *app) serve(ctx context.Context, file config.File) error {
 		return err
 	}
 	defer func() { _ = backend.Close() }() // nothing is under way any more
-	db, err := openStore(ctx, file.Store.Path)
+	// Before the store, which would be made: who can't listen writes nothing.
+	listener, err := listen(file.API)
 	if err != nil {
 		return err
 	}
+	db, err := openStore(ctx, file.Store.Path)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	d := &daemon{app: a, log: log, file: file, token: token, db: db, backend: backend}
-	err = d.run(ctx)
+	err = d.run(ctx, listener)
 	if closeErr := db.Close(); closeErr != nil && err == nil {
 		err = fault.Wrap(closeErr, fault.Store, "run `coordinator store verify` after the next start", "close the store %s", file.Store.Path)
 	}
@@ -96,10 +101,16 @@ func openRedis(ctx context.Context, file config.File) (*redis.Backend, error) {
 
 func openStore(ctx context.Context, path string) (*bolt.DB, error) {
 	db, err := bolt.Open(ctx, path, bolt.Options{})
-	if err != nil {
-		return nil, fault.Wrap(err, fault.Store, "", "open the checkpoint store")
+	code := fault.Store
+	switch {
+	case err == nil:
+		return db, nil
+	case errors.Is(err, bolt.ErrHeld):
+		code = fault.Busy
+	case errors.Is(err, snapshot.ErrCorrupt):
+		code = fault.Corrupt
 	}
-	return db, nil
+	return nil, fault.Wrap(err, code, "", "open the checkpoint store")
 }
 
 // daemon is one run of the service with its parts.
@@ -112,7 +123,7 @@ type daemon struct {
 	backend *redis.Backend
 }
 
-func (d *daemon) run(ctx context.Context) error {
+func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 	for _, warning := range d.file.Warnings() {
 		d.log.Warn(warning)
 	}
@@ -125,13 +136,10 @@ func (d *daemon) run(ctx context.Context) error {
 		Listener: coordinator.Listeners{logEvents(d.log), events, m},
 	})
 	m.Watch(c.Jobs, c.StoreStats)
-	listener, err := d.listen()
-	if err != nil {
-		return err
-	}
 	server := api.NewServer(api.Options{Coordinator: c, Events: events, Metrics: m.Handler(), Version: versionText(), Token: d.token})
+	server.ErrorLog = d.log.Named("api").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
 	if err := c.Start(ctx); err != nil {
-		return errors.Join(err, listener.Close())
+		return errors.Join(coordinator.Explain(err), listener.Close())
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -145,71 +153,22 @@ func (d *daemon) run(ctx context.Context) error {
 	case serveErr = <-served:
 		serveErr = fault.Wrap(serveErr, fault.Failed, "", "serve the API on %s", d.file.API.Listen)
 	}
-	return errors.Join(serveErr, d.stop(c, server))
-}
-
-// listen opens the API's address: TCP, with TLS where there is a certificate,
-// or a unix socket that only its owner can open.
-func (d *daemon) listen() (net.Listener, error) {
-	at := d.file.API.Listen
-	wrap := func(err error) error {
-		return fault.Wrap(err, fault.Config, "is another coordinator running? choose another api.listen, or stop it", "listen on %s", at)
-	}
-	if path, ok := strings.CutPrefix(at, "unix:"); ok {
-		if err := removeDeadSocket(path); err != nil {
-			return nil, wrap(err)
-		}
-		l, err := net.Listen("unix", path)
-		if err != nil {
-			return nil, wrap(err)
-		}
-		if err := os.Chmod(path, 0o600); err != nil {
-			return nil, wrap(errors.Join(err, l.Close()))
-		}
-		return l, nil
-	}
-	l, err := net.Listen("tcp", at)
-	if err != nil {
-		return nil, wrap(err)
-	}
-	if d.file.API.CertFile == "" {
-		return l, nil
-	}
-	cert, err := tls.LoadX509KeyPair(d.file.API.CertFile, d.file.API.KeyFile)
-	if err != nil {
-		return nil, fault.Wrap(errors.Join(err, l.Close()), fault.Config, "check api.certFile and api.keyFile", "load the API's certificate")
-	}
-	return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}), nil
-}
-
-// removeDeadSocket removes the socket of a coordinator that was killed; one
-// that answers is left alone.
-func removeDeadSocket(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if info.Mode()&os.ModeSocket == 0 {
-		return fmt.Errorf("%s exists and is no socket", filepath.Clean(path))
-	}
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		return errors.Join(fmt.Errorf("another coordinator serves %s", path), conn.Close())
-	}
-	return os.Remove(path)
+	d.stop(c, server)
+	return serveErr
 }
 
 // stop ends the actors first, so that callers who wait for their operation
-// still get the answer.
-func (d *daemon) stop(c *coordinator.Coordinator, server *http.Server) error {
-	d.log.Info("stopping", "deadline", stopTime.String())
-	ctx, cancel := context.WithTimeoutCause(context.Background(), stopTime, fmt.Errorf("they had %s to finish", stopTime))
+// still get the answer. Operations may finish until the deadline, or until a
+// second signal comes; then they are aborted cleanly, which is no failure.
+func (d *daemon) stop(c *coordinator.Coordinator, server *http.Server) {
+	d.log.Info("stopping", "deadline", d.app.stopTime.String())
+	hurry, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer release()
+	ctx, cancel := context.WithTimeoutCause(hurry, d.app.stopTime, fmt.Errorf("they had %s to finish", d.app.stopTime))
 	defer cancel()
 	err := c.Stop(ctx)
 	if err != nil {
-		err = fault.Wrap(err, fault.Failed, "", "stop")
+		d.log.Warn(err.Error())
 	}
 	late, cancelLate := context.WithTimeout(context.Background(), serveTime)
 	defer cancelLate()
@@ -218,14 +177,13 @@ func (d *daemon) stop(c *coordinator.Coordinator, server *http.Server) error {
 		_ = server.Close()
 	}
 	for _, j := range c.Jobs() {
-		if j.Last != nil {
-			d.log.Info("last good checkpoint", "job", j.Name, "checkpoint", j.Last.ID, "started", j.Last.StartedAt.UTC().Format(time.RFC3339))
+		if j.Good != nil {
+			d.log.Info("last good checkpoint", "job", j.Name, "checkpoint", j.Good.ID, "started", j.Good.StartedAt.UTC().Format(time.RFC3339))
 		} else {
 			d.log.Warn("no good checkpoint", "job", j.Name)
 		}
 	}
-	d.log.Info("stopped", "clean", err == nil)
-	return err
+	d.log.Info("stopped", "aborted", err != nil)
 }
 
 // logEvents writes each event as one line.
@@ -238,13 +196,18 @@ func logEvents(log hclog.Logger) coordinator.Listener {
 		if e.Operation != "" {
 			args = append(args, "operation", e.Operation)
 		}
-		switch {
-		case e.Kind.Failed():
-			log.Error(e.Message, args...)
-		case e.Kind == coordinator.EventTickSkipped:
-			log.Warn(e.Message, args...)
-		default:
-			log.Info(e.Message, args...)
-		}
+		log.Log(levelOf(e), e.Message, args...)
 	})
+}
+
+func levelOf(e coordinator.Event) hclog.Level {
+	switch {
+	case e.Kind.Failed():
+		return hclog.Error
+	case e.Kind == coordinator.EventTickSkipped:
+		return hclog.Warn
+	case e.Kind == coordinator.EventHealthChanged && e.Health != coordinator.HealthOK && e.Health != coordinator.HealthWaiting:
+		return hclog.Warn
+	}
+	return hclog.Info
 }

@@ -64,19 +64,42 @@ func (a *app) keygroup(ctx *cli.Context) error {
 	if ctx.IsSet("parallelism") {
 		return a.keygroupOffline(ctx, args)
 	}
-	if len(args) < 2 {
+	if ctx.IsSet("hash") || ctx.IsSet("ranges") {
+		return fault.New(fault.Usage, "give --max-parallelism and --parallelism too, or leave it to the job", "--hash and --ranges are those of the job")
+	}
+	if len(args) < 2 || args[0] == "" {
 		return fault.New(fault.Usage, "usage: coordinator keygroup JOB KEY...", "missing argument JOB or KEY")
 	}
 	c, err := a.client(ctx)
 	if err != nil {
 		return err
 	}
-	var out api.List[api.KeyPlace]
-	query := url.Values{"key": args[1:]}
-	if err := c.Call(ctx.Context, http.MethodGet, jobPath(args[0], "/keygroups?"+query.Encode()), nil, &out); err != nil {
-		return err
+	var places []api.KeyPlace
+	for keys := args[1:]; len(keys) > 0; {
+		n := fitting(keys)
+		var out api.List[api.KeyPlace]
+		query := url.Values{"key": keys[:n]}
+		if err := c.Call(ctx.Context, http.MethodGet, jobPath(args[0], "/keygroups?"+query.Encode()), nil, &out); err != nil {
+			return err
+		}
+		places, keys = append(places, out.Items...), keys[n:]
 	}
-	return a.showPlaces(out.Items)
+	return a.showPlaces(places)
+}
+
+// fitting is how many keys one request takes: by number and, since they go
+// into its first line, by length.
+func fitting(keys []string) int {
+	const most = 16 << 10
+	n, length := 0, 0
+	for n < min(len(keys), api.MaxKeys) {
+		length += len(url.QueryEscape(keys[n])) + len("&key=")
+		if n > 0 && length > most {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 func (a *app) keygroupOffline(ctx *cli.Context, keys []string) error {
