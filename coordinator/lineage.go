@@ -44,19 +44,51 @@ func (c *Coordinator) loadUndo(ctx context.Context, job string) (*undoRecord, er
 	return &u, nil
 }
 
-// keepUndo remembers what undoes the flip that just happened.
-func (j *job) keepUndo(ctx context.Context, u undoRecord) error {
+// flipped keeps what must be known of a flip: what undoes it, and what is live
+// now. It is told before the flip's entry leaves the journal.
+func (j *job) flipped(ctx context.Context, e restore.Entry) error {
+	if e.Undo != 0 {
+		u := undoRecord{Checkpoint: e.Undo, Of: e.Kind}
+		if err := j.c.put(ctx, bucketUndo, e.Job, u); err != nil {
+			return fmt.Errorf("undo of job %q can't be remembered (restore checkpoint %d by hand instead): %w", e.Job, e.Undo, err)
+		}
+	}
+	base := e.Checkpoint
+	if e.From != "" {
+		base = 0 // it is in another job's history
+	}
+	return j.keepLineage(ctx, base)
+}
+
+// keepLineage remembers what is live now.
+func (j *job) keepLineage(ctx context.Context, base snapshot.ID) error {
 	name := j.config().Name
-	value, err := json.Marshal(u)
+	history, err := j.c.opts.Store.List(ctx, name)
 	if err != nil {
-		return fmt.Errorf("encode undo record: %w", err)
+		return fmt.Errorf("list checkpoints of %q: %w", name, err)
 	}
-	if err := j.c.opts.Journal.Put(ctx, bucketUndo, name, value); err != nil {
-		return fmt.Errorf("undo of job %q can't be remembered (restore checkpoint %d by hand instead): %w", name, u.Checkpoint, err)
+	r := lineageRecord{Base: base}
+	for _, cp := range history {
+		if cp.State == snapshot.StateCompleted {
+			r.Newest = cp.ID
+		}
 	}
-	j.mu.Lock()
-	j.undo = &u
-	j.mu.Unlock()
+	// Without an answer the branch is remembered all the same; the incarnation
+	// is then taken to be that of the newest checkpoint, as it mostly is.
+	if g, err := j.c.opts.Backend.Look(ctx, j.key()); err == nil {
+		r.Incarnation, r.Attempt, r.RunID = g.Record.Incarnation, g.Record.Attempt, g.Server.RunID
+	}
+	return j.c.put(ctx, bucketLineage, name, r)
+}
+
+func (c *Coordinator) put(ctx context.Context, bucket, key string, record any) error {
+	value, err := json.Marshal(record)
+	if err == nil {
+		err = c.opts.Journal.Put(ctx, bucket, key, value)
+	}
+	if err != nil {
+		return fmt.Errorf("journal %s of job %q: %w", bucket, key, err)
+	}
 	return nil
 }
 
@@ -144,35 +176,15 @@ func candidates(history []snapshot.Checkpoint, flip lineageRecord) []snapshot.Ch
 
 // afterFlip learns what a flip left live. A failure here is no failure of the
 // restore: the next look at the state tells the same, at worst as an alarm.
-func (j *job) afterFlip(ctx context.Context, base snapshot.ID) {
-	warn := func(err error) {
-		j.c.emit(Event{Kind: EventRecordFailed, Job: j.config().Name, Message: "after the flip: " + err.Error()})
-	}
+func (j *job) afterFlip(ctx context.Context) {
+	j.mu.Lock()
+	j.gen++ // who reads the history just now must read it again
+	j.mu.Unlock()
 	if err := j.learn(ctx); err != nil {
-		warn(err)
+		j.c.emit(Event{Kind: EventRecordFailed, Job: j.config().Name, Message: "after the flip: " + err.Error()})
 		return
 	}
-	r := lineageRecord{Newest: j.newestID(), Base: base}
-	if g, err := j.c.opts.Backend.Look(ctx, j.key()); err != nil {
-		warn(err) // the branch is remembered all the same
-	} else {
-		r.Incarnation, r.Attempt, r.RunID = g.Record.Incarnation, g.Record.Attempt, g.Server.RunID
-	}
-	value, err := json.Marshal(r)
-	if err == nil {
-		err = j.c.opts.Journal.Put(ctx, bucketLineage, j.config().Name, value)
-	}
-	if err != nil {
-		warn(err)
-	}
-	j.mu.Lock()
-	j.flip = r
-	if r.Incarnation != "" {
-		j.newest.incarnation, j.newest.attempt, j.newest.runID = r.Incarnation, r.Attempt, r.RunID
-	}
-	j.gen++
-	j.recovery = recoveryState{}
-	j.mu.Unlock()
+	j.recovered()
 	// An error shows in the job's health.
 	_, _ = j.lookNow(ctx)
 }
@@ -189,30 +201,15 @@ func (j *job) resume(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("resume a restore of job %q: %w", spec.Name, err)
 	}
-	flipped, base := false, snapshot.ID(0)
+	flipped := false
 	for _, r := range append(fromRescale, fromRestore...) {
 		j.c.emit(Event{Kind: EventResumed, Job: spec.Name, ID: r.Checkpoint, Reason: r.Kind, Message: r.Message})
-		if err := j.resumed(ctx, r); err != nil {
-			return err
-		}
-		if r.Flipped {
-			flipped, base = true, r.Checkpoint
-			if r.From != "" {
-				base = 0
-			}
-		}
+		flipped = flipped || r.Flipped
 	}
 	if flipped {
-		j.afterFlip(ctx, base)
+		j.afterFlip(ctx)
 	}
 	return nil
-}
-
-func (j *job) resumed(ctx context.Context, r restore.Resumed) error {
-	if !r.Flipped || r.Undo == 0 {
-		return nil
-	}
-	return j.keepUndo(ctx, undoRecord{Checkpoint: r.Undo, Of: r.Kind})
 }
 
 // keepUnresolved remembers that a restore or rescale ended in the dark.
@@ -265,8 +262,11 @@ func (c *Coordinator) Unmark(_ context.Context, name string) (*Operation, error)
 		j.c.emit(Event{Kind: EventResumed, Job: name, ID: r.Checkpoint, Reason: r.Kind, Message: r.Message})
 		if r.Flipped {
 			// Whose history its checkpoint is in is not known.
-			j.afterFlip(ctx, 0)
+			if err := j.keepLineage(ctx, 0); err != nil {
+				return nil, Explain(err)
+			}
 		}
+		j.afterFlip(ctx)
 		return nil, nil
 	})
 }

@@ -31,12 +31,14 @@ type RescaleRequest struct {
 
 func (j *job) restorer() *restore.Executor {
 	o := j.c.opts
-	return &restore.Executor{Store: o.Store, Journal: o.Journal, Backend: o.Backend, Now: o.Now, NewID: func() string { return randomID(8) }}
+	return &restore.Executor{Store: o.Store, Journal: o.Journal, Backend: o.Backend, Now: o.Now,
+		NewID: func() string { return randomID(8) }, OnFlip: j.flipped}
 }
 
 func (j *job) rescaler() *rescaler.Executor {
 	o := j.c.opts
-	return &rescaler.Executor{Store: o.Store, Journal: o.Journal, Backend: o.Backend, Now: o.Now, NewID: func() string { return randomID(8) }}
+	return &rescaler.Executor{Store: o.Store, Journal: o.Journal, Backend: o.Backend, Now: o.Now,
+		NewID: func() string { return randomID(8) }, OnFlip: j.flipped}
 }
 
 // target finds the job that a restore writes into, and the request for it.
@@ -153,17 +155,7 @@ func (j *job) restoreSteps(ctx context.Context, op *Operation, r restore.Request
 		return res, err
 	}
 	// The flip has happened: what follows must not be lost to an abort.
-	ctx = context.WithoutCancel(ctx)
-	if r.Undo != 0 {
-		if err := j.keepUndo(ctx, undoRecord{Checkpoint: r.Undo, Of: what}); err != nil {
-			res.Warnings = append(res.Warnings, err.Error())
-		}
-	}
-	base := r.Checkpoint
-	if r.From != j.config().Name {
-		base = 0 // it is in another job's history
-	}
-	j.afterFlip(ctx, base)
+	j.afterFlip(context.WithoutCancel(ctx))
 	return res, nil
 }
 
@@ -231,10 +223,7 @@ func (j *job) rescaleSteps(ctx context.Context, op *Operation, req RescaleReques
 		return res, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	if err := j.keepUndo(ctx, undoRecord{Checkpoint: cp.ID, Of: "rescale"}); err != nil {
-		res.Warnings = append(res.Warnings, err.Error())
-	}
-	j.afterFlip(ctx, res.Checkpoint)
+	j.afterFlip(ctx)
 	j.retain(ctx)
 	return res, nil
 }

@@ -39,12 +39,13 @@ func (e *Executor) Run(ctx context.Context, req Request, p Progress) (Result, er
 	if err := checkFresh(req, r); err != nil {
 		return Result{}, err
 	}
-	if err := e.change(ctx, req, r, p); err != nil {
+	entry, err := e.change(ctx, req, r, p)
+	if err != nil {
 		return Result{}, err
 	}
 	res := Result{Plan: r.plan}
 	p.Tell(PhaseClean, 0, 0, 0)
-	if err := e.drop(ctx, req.Job.Name); err != nil {
+	if err := e.end(ctx, entry); err != nil {
 		res.Warnings = append(res.Warnings, "the rescale is done, but its journal entry stays until the next start: "+err.Error())
 	}
 	res.DurationMs = e.Now().Sub(started).Milliseconds()
@@ -53,35 +54,35 @@ func (e *Executor) Run(ctx context.Context, req Request, p Progress) (Result, er
 
 // change makes the checkpoint and flips. The journal's entry is written before
 // the commit, so that a crash leaves no checkpoint that nobody knows.
-func (e *Executor) change(ctx context.Context, req Request, r *ready, p Progress) error {
+func (e *Executor) change(ctx context.Context, req Request, r *ready, p Progress) (restore.Entry, error) {
 	w, err := e.Store.Begin(ctx, snapshot.Attempt{
 		Job: req.Job.Name, Kind: snapshot.KindCheckpoint, Trigger: snapshot.TriggerRescale,
 		Note:      fmt.Sprintf("parallelism %d to %d", r.plan.From, r.plan.To),
 		StartedAt: e.Now(), Parent: r.plan.Base, After: max(r.live.Record.Attempt, r.live.Record.Checkpoint),
 	})
 	if err != nil {
-		return restore.Fault(err, fault.Store, "begin the rescaled checkpoint of job %q", req.Job.Name)
+		return restore.Entry{}, restore.Fault(err, fault.Store, "begin the rescaled checkpoint of job %q", req.Job.Name)
 	}
 	defer w.Abort()
 	r.plan.Checkpoint = w.ID()
 	s, err := e.swap(req, r, p)
 	if err != nil {
-		return err
+		return restore.Entry{}, err
 	}
 	if err := s.Note(ctx, PhaseWrite); err != nil {
-		return e.undo(ctx, req.Job.Name, w.ID(), err)
+		return restore.Entry{}, e.undo(ctx, req.Job.Name, w.ID(), err)
 	}
 	if err := e.commit(ctx, w, r, s, p); err != nil {
 		err = restore.Fault(err, fault.Store, "rescale of job %q to %d: nothing was changed", req.Job.Name, req.To)
 		fail(ctx, w, err)
-		return e.undo(ctx, req.Job.Name, w.ID(), err)
+		return restore.Entry{}, e.undo(ctx, req.Job.Name, w.ID(), err)
 	}
 	flip, err := s.Run(ctx)
 	if err != nil {
-		return e.undo(ctx, req.Job.Name, w.ID(), err)
+		return restore.Entry{}, e.undo(ctx, req.Job.Name, w.ID(), err)
 	}
 	r.plan.Epoch = flip.Epoch
-	return nil
+	return s.Entry, nil
 }
 
 // reasons are why an attempt failed, by the code of its error; the others are
@@ -187,10 +188,16 @@ func (e *Executor) forget(ctx context.Context, job string, id snapshot.ID) error
 	return nil
 }
 
-func (e *Executor) drop(ctx context.Context, job string) error {
+// end tells of a flip, and then drops its entry.
+func (e *Executor) end(ctx context.Context, entry restore.Entry) error {
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 	defer cancel()
-	return restore.DropEntry(within, e.Journal, job)
+	if e.OnFlip != nil {
+		if err := e.OnFlip(within, entry); err != nil {
+			return err
+		}
+	}
+	return restore.DropEntry(within, e.Journal, entry.Job)
 }
 
 // settleOld ends what an earlier crash left behind, so that there is one entry
@@ -233,10 +240,11 @@ func (e *Executor) resume(ctx context.Context, job config.Job, entry restore.Ent
 	if err != nil {
 		return Resumed{}, err
 	}
-	if !done.Flipped {
-		if err := e.forget(ctx, job.Name, entry.Checkpoint); err != nil {
-			return Resumed{}, err
-		}
+	if done.Flipped {
+		return done, e.end(ctx, entry)
+	}
+	if err := e.forget(ctx, job.Name, entry.Checkpoint); err != nil {
+		return Resumed{}, err
 	}
 	return done, restore.DropEntry(ctx, e.Journal, job.Name)
 }

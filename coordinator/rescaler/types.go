@@ -30,6 +30,10 @@ type Executor struct {
 	Now     func() time.Time
 	// NewID gives a new unique id of lower-case letters and digits.
 	NewID func() string
+	// OnFlip is told of each flip before its entry leaves the journal, also by
+	// Resume: what it keeps is not lost to a crash in between. When it fails,
+	// the entry stays and Resume tells it again. May be nil.
+	OnFlip func(ctx context.Context, entry restore.Entry) error
 
 	waits []time.Duration // see restore.Swap; for tests
 }

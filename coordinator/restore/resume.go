@@ -69,10 +69,10 @@ func (e *Executor) resume(ctx context.Context, job config.Job, entry Entry) (Res
 	if err != nil {
 		return Resumed{}, err
 	}
-	if err := DropEntry(ctx, e.Journal, job.Name); err != nil {
-		return Resumed{}, err
+	if done.Flipped {
+		return done, e.end(ctx, entry)
 	}
-	return done, nil
+	return done, DropEntry(ctx, e.Journal, job.Name)
 }
 
 // resolver is what Settle needs of a state store.

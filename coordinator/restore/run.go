@@ -40,7 +40,7 @@ func (e *Executor) Run(ctx context.Context, req Request, p Progress) (Result, er
 		Expired: flip.Expired, Removed: flip.Removed, Epoch: flip.Epoch, Undo: req.Undo,
 	}
 	p.Tell(PhaseClean, res.Keys, res.Elements, r.plan.Bytes)
-	if err := e.drop(ctx, req.Job.Name); err != nil {
+	if err := e.end(ctx, s.Entry); err != nil {
 		res.Warnings = append(res.Warnings, "the restore is done, but its journal entry stays until the next start: "+err.Error())
 	}
 	res.DurationMs = e.Now().Sub(started).Milliseconds()
@@ -82,6 +82,18 @@ func (e *Executor) swap(req Request, r *ready, p Progress) *Swap {
 			return e.feed(ctx, r.manifest, req.Job, sink)
 		},
 	}
+}
+
+// end tells of a flip, and then drops its entry.
+func (e *Executor) end(ctx context.Context, entry Entry) error {
+	if e.OnFlip != nil {
+		within, cancel := detached(ctx, cleanTimeout)
+		defer cancel()
+		if err := e.OnFlip(within, entry); err != nil {
+			return err
+		}
+	}
+	return e.drop(ctx, entry.Job)
 }
 
 func (e *Executor) drop(ctx context.Context, job string) error {
