@@ -87,6 +87,7 @@ func (s *scenario) run(ctx context.Context) error {
 
 // TestWriteKFails (I1) lets each single write to the file go wrong in turn.
 func TestWriteKFails(t *testing.T) {
+	withoutChild(t)
 	start := twoTaken(t)
 	for kind, fault := range faultKinds {
 		t.Run(kind, func(t *testing.T) {

@@ -13,8 +13,9 @@ import (
 )
 
 // inspect decides whether an open, locked file may be given to bbolt: it is
-// empty, or a whole store of a format that we read.
-func (db *DB) inspect(ctx context.Context, f *os.File) error {
+// empty, or a whole store of a format that we read. A fresh one was made just
+// now, so bbolt needs no trial of it.
+func (db *DB) inspect(ctx context.Context, f *os.File, fresh bool) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -25,7 +26,7 @@ func (db *DB) inspect(ctx context.Context, f *os.File) error {
 	if err := examine(ctx, f, info.Size()); err != nil {
 		return err
 	}
-	if probeRegistered.Load() {
+	if probeRegistered.Load() && !fresh {
 		return probeInChild(ctx, db.path)
 	}
 	return nil

@@ -25,24 +25,36 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	path := filepath.Join(t.TempDir(), "keyframe.db")
 	var last snapshot.ID // the newest that was said to be committed
-	commits := 0
-	for range kills {
+	var startup time.Duration
+	for i := range kills {
+		begun := time.Now()
 		cmd := child(t, "take", path)
 		out := lines(t, cmd)
-		timer := time.AfterFunc(time.Duration(rng.IntN(120))*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		kill := func() { _ = cmd.Process.Kill() } // it may be dead already
+		// Every other one is killed while it starts (the first tells how long
+		// that takes), the others in the middle of their work.
+		wait, after := 0, rng.IntN(5)
+		if i%2 == 1 {
+			time.AfterFunc(time.Duration(rng.Int64N(int64(startup))), kill)
+		}
 		for out.Scan() {
 			id, err := snapshot.ParseID(out.Text())
 			require.NoError(t, err)
 			require.Greater(t, id, last)
 			last = id
-			commits++
+			if i == 0 && wait == 0 {
+				startup = time.Since(begun)
+			}
+			if i%2 == 0 && wait == after {
+				time.AfterFunc(time.Duration(rng.IntN(10_000))*time.Microsecond, kill)
+			}
+			wait++
 		}
 		require.Error(t, cmd.Wait(), "it does not end by itself")
 		require.Equal(t, -1, cmd.ProcessState.ExitCode(), "it was killed, and did not fail")
-		timer.Stop()
 		checkAfterKill(t, path, last)
 	}
-	require.Greater(t, commits, 3)
+	require.Greater(t, last, snapshot.ID(kills/2))
 }
 
 func checkAfterKill(t *testing.T, path string, last snapshot.ID) {

@@ -82,13 +82,13 @@ func Open(ctx context.Context, path string, opts Options) (*DB, error) {
 // acquire gives the store's file, open, locked against writers, and found to
 // be whole and ours; or new and empty.
 func (db *DB) acquire(ctx context.Context) (*os.File, error) {
-	f, err := openFile(db.path)
+	f, fresh, err := openFile(db.path)
 	if err != nil {
 		return nil, err
 	}
 	err = lockShared(ctx, f, db.opts.Timeout)
 	if err == nil {
-		err = db.inspect(ctx, f)
+		err = db.inspect(ctx, f, fresh)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -96,26 +96,28 @@ func (db *DB) acquire(ctx context.Context) (*os.File, error) {
 	return f, nil
 }
 
-// openFile opens path for reading and writing, after making it if need be.
-func openFile(path string) (*os.File, error) {
+// openFile opens path for reading and writing, after making it if need be:
+// then it is fresh.
+func openFile(path string) (f *os.File, fresh bool, err error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if err := create(path); err != nil {
-			return nil, err
+			return nil, false, err
 		}
+		fresh = true
 	case err != nil:
-		return nil, fmt.Errorf("can't look at it: %w", err)
+		return nil, false, fmt.Errorf("can't look at it: %w", err)
 	case info.IsDir():
-		return nil, fmt.Errorf("it is a folder: name a file in it, such as %s", filepath.Join(path, "keyframe.db"))
+		return nil, false, fmt.Errorf("it is a folder: name a file in it, such as %s", filepath.Join(path, "keyframe.db"))
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("it is no regular file (%s): name another one", info.Mode().Type())
+		return nil, false, fmt.Errorf("it is no regular file (%s): name another one", info.Mode().Type())
 	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err = os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("it can't be read and written by user %d: change its owner or mode: %w", os.Getuid(), err)
+		return nil, false, fmt.Errorf("it can't be read and written by user %d: change its owner or mode: %w", os.Getuid(), err)
 	}
-	return f, err
+	return f, fresh, err
 }
 
 // attach hands the file to bbolt, which locks it for itself.

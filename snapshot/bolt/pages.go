@@ -186,11 +186,13 @@ func (n *node) elements() ([]element, error) {
 		return nil, err
 	}
 	all := make([]element, n.count)
+	room := n.size - pageHeader - int64(len(table)) // for keys and values, which share no byte
 	for i := range all {
 		base := int64(pageHeader + i*elementSize)
 		all[i] = parseElement(table[i*elementSize:], base, n.flags)
 		el := &all[i]
-		if el.ksize > maxKey || el.at+el.ksize+el.vsize > n.size {
+		room -= el.ksize + el.vsize
+		if el.ksize > maxKey || el.at+el.ksize+el.vsize > n.size || room < 0 {
 			return nil, fmt.Errorf("%s: element %d of %d lies outside the page", n.what, i, n.count)
 		}
 		el.key = make([]byte, el.ksize)

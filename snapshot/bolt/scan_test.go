@@ -68,13 +68,20 @@ func TestScanFindsWhatIsWrong(t *testing.T) {
 		"more elements than fit": {func(b []byte) { e.PutUint16(b[root+10:], 5000) }, "don't fit"},
 		"overflow past the end":  {func(b []byte) { e.PutUint32(b[root+12:], 1<<30) }, "reach beyond the file's"},
 		"a key outside":          {func(b []byte) { e.PutUint32(b[root+16+8:], 30_000) }, "lies outside the page"},
-		"keys out of order":      {func(b []byte) { b[root+16+int(e.Uint32(b[root+20:]))] = 'z' }, "is not greater than the one before"},
-		"a bucket without root":  {func(b []byte) { b[root+16+12] = 9 }, "a bucket's entry has 9 bytes"},
-		"the free list is none":  {func(b []byte) { e.PutUint16(b[free+8:], flagLeaf) }, "instead of free list"},
-		"too many free pages":    {func(b []byte) { e.PutUint16(b[free+10:], 0xffff); e.PutUint64(b[free+16:], 1<<60) }, "doesn't fit"},
-		"a used page is free":    {func(b []byte) { e.PutUint64(b[free+16:], m.root) }, "is free and used"},
-		"free twice":             {func(b []byte) { copy(b[free+24:free+32], b[free+16:free+24]) }, "is free twice"},
-		"free outside":           {func(b []byte) { e.PutUint64(b[free+16:], 1<<40) }, "is outside the file's"},
+		"keys that overlap": {func(b []byte) {
+			for i := range 2 {
+				el := root + 16 + i*16
+				e.PutUint32(b[el+4:], 200)
+				e.PutUint32(b[el+8:], 2500)
+			}
+		}, "lies outside the page"},
+		"keys out of order":     {func(b []byte) { b[root+16+int(e.Uint32(b[root+20:]))] = 'z' }, "is not greater than the one before"},
+		"a bucket without root": {func(b []byte) { b[root+16+12] = 9 }, "a bucket's entry has 9 bytes"},
+		"the free list is none": {func(b []byte) { e.PutUint16(b[free+8:], flagLeaf) }, "instead of free list"},
+		"too many free pages":   {func(b []byte) { e.PutUint16(b[free+10:], 0xffff); e.PutUint64(b[free+16:], 1<<60) }, "doesn't fit"},
+		"a used page is free":   {func(b []byte) { e.PutUint64(b[free+16:], m.root) }, "is free and used"},
+		"free twice":            {func(b []byte) { copy(b[free+24:free+32], b[free+16:free+24]) }, "is free twice"},
+		"free outside":          {func(b []byte) { e.PutUint64(b[free+16:], 1<<40) }, "is outside the file's"},
 	} {
 		b := append([]byte(nil), good...)
 		test.spoil(b)
@@ -144,7 +151,17 @@ func TestScanGivesTheErrorsOfReading(t *testing.T) {
 
 // FuzzScan: any bytes give an error or problems, never a panic.
 func FuzzScan(f *testing.F) {
-	good := storeFile(f)
+	// Small pages, so that the fuzzer turns over more of them in a second.
+	path := filepath.Join(f.TempDir(), "small.db")
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{PageSize: 1024})
+	require.NoError(f, err)
+	require.NoError(f, db.Update(layDown))
+	require.NoError(f, db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketChunks).Put(seqKey(7), make([]byte, 2000)) }))
+	require.NoError(f, db.Close())
+	good, err := os.ReadFile(path)
+	require.NoError(f, err)
+	good = good[:16<<10]
+	require.Empty(f, scanBytes(f, good).problems)
 	f.Add(good, uint32(0), []byte{})
 	for i := range uint32(40) {
 		f.Add(good, i*977, []byte{0xff, byte(i), 0})
