@@ -211,7 +211,7 @@ func (j *job) refuseLost() error {
 	case HealthMismatch:
 		return fault.New(fault.Refused, "make the configuration fit; changing max parallelism or hash is rekeying", "job %q: %s", name, h.Message)
 	case HealthMarked:
-		return fault.New(fault.Refused, "it is completed or undone when its coordinator starts again", "job %q: %s", name, h.Message)
+		return fault.New(fault.Refused, "it is completed or undone when its coordinator starts again; if that one is gone for good: `coordinator job unmark JOB`", "job %q: %s", name, h.Message)
 	case HealthWaiting:
 		return fault.New(fault.NoState, "check redis.url, its database, and the job's prefix and name", "job %q: %s", name, h.Message)
 	}

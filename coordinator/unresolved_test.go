@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"keyframe/coordinator/fault"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 )
@@ -78,4 +79,26 @@ func (w *world) find(job string, id snapshot.ID) snapshot.Checkpoint {
 	}
 	w.t.Fatalf("no checkpoint %d", id)
 	return snapshot.Checkpoint{}
+}
+
+func TestAMarkThatNobodyKnowsIsEndedByHand(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		job := testJob("flights")
+		w.write(job, 150, "v")
+		w.apply(job)
+		w.checkpoint("flights")
+		_, err := w.store.Stage(t.Context(), statebackend.RestoreRequest{ID: "r9", Job: job.Key(), Scope: statebackend.ScopeAll,
+			Checkpoint: 1, Epoch: 1, NewEpoch: 2, StartedAt: time.Now(), AsOf: time.Now(), Incarnation: "i"})
+		require.NoError(t, err)
+		w.pass(2 * time.Second)
+		require.Equal(t, HealthMarked, w.c.Jobs()[0].Health.State)
+		s := w.failed(w.c.Checkpoint(t.Context(), "flights", CheckpointRequest{}))
+		require.Equal(t, fault.Refused, s.Error.Code)
+		require.Contains(t, s.Error.Hint, "unmark")
+		w.failed(w.c.Restore(t.Context(), "flights", RestoreRequest{}))
+		w.done(w.c.Unmark(t.Context(), "flights"))
+		require.Equal(t, HealthOK, w.c.Jobs()[0].Health.State)
+		w.checkpoint("flights")
+		w.failed(w.c.Unmark(t.Context(), "flights"))
+	})
 }

@@ -23,6 +23,7 @@ func (a *app) jobCommand() *cli.Command {
 		{Name: "show", Usage: "one job", ArgsUsage: "JOB", Action: a.jobShow},
 		{Name: "pause", Usage: "stop the schedule and recovery by itself", ArgsUsage: "JOB", Action: a.jobPause("pause")},
 		{Name: "resume", Usage: "resume the schedule", ArgsUsage: "JOB", Action: a.jobPause("resume")},
+		{Name: "unmark", Usage: "end a restore in progress that no coordinator runs any more (its store file was lost)", ArgsUsage: "JOB", Action: a.jobUnmark, Flags: []cli.Flag{yesFlag()}},
 		{Name: "delete", Usage: "forget a job; its state is left alone", ArgsUsage: "JOB", Action: a.jobDelete, Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "purge", Usage: "delete its checkpoints and savepoints too"}, yesFlag()}},
 	}}
@@ -173,11 +174,14 @@ func showJob(w io.Writer, j api.Job, now time.Time) {
 		line("last checkpoint", "none")
 	}
 	line("failures", "%d in a row", j.Failures)
+	if j.Head != 0 {
+		line("recovery", "of lost state would restore checkpoint %d", j.Head)
+	}
 	if j.Undo != 0 {
 		line("undo", "would restore checkpoint %d", j.Undo)
 	}
 	if r := j.Recovery; r != nil {
-		line("recovery", "since %s, %d attempts; last error: %s", when(r.Since), r.Attempts, r.LastError)
+		line("recovering", "since %s, %d attempts; last error: %s", when(r.Since), r.Attempts, r.LastError)
 	}
 	if o := j.Operation; o != nil {
 		line("now", "%s %s: %s", o.Kind, o.ID, o.Progress.Phase)
@@ -202,6 +206,32 @@ func (a *app) jobPause(what string) cli.ActionFunc {
 	}
 }
 
+func (a *app) jobUnmark(ctx *cli.Context) error {
+	args, err := positional(ctx, "JOB")
+	if err != nil {
+		return err
+	}
+	c, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	var j api.Job
+	if err := c.Call(ctx.Context, http.MethodGet, jobPath(args[0], ""), nil, &j); err != nil {
+		return err
+	}
+	if err := a.confirm(ctx, nil, fmt.Sprintf("%s\nEnd it? Make sure that no other coordinator runs it; the live state is whole either way.", j.Health.Message)); err != nil {
+		return err
+	}
+	var op api.Operation
+	if err := c.Call(ctx.Context, http.MethodPost, jobPath(args[0], "/unmark"), nil, &op); err != nil {
+		return err
+	}
+	if op, err = a.follow(ctx.Context, c, op); err != nil {
+		return err
+	}
+	return a.show(op, func(w io.Writer) { fmt.Fprintf(w, "job %s: the mark is gone\n", quoted(args[0])) })
+}
+
 func (a *app) jobDelete(ctx *cli.Context) error {
 	args, err := positional(ctx, "JOB")
 	if err != nil {
@@ -221,7 +251,7 @@ func (a *app) jobDelete(ctx *cli.Context) error {
 		question = fmt.Sprintf("Forget job %q and DELETE all its checkpoints and savepoints?", args[0])
 		path += "?purge=true"
 	}
-	if err := a.confirm(ctx, question); err != nil {
+	if err := a.confirm(ctx, nil, question); err != nil {
 		return err
 	}
 	if err := c.Call(ctx.Context, http.MethodDelete, path, nil, nil); err != nil {

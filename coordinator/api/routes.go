@@ -158,6 +158,9 @@ func (r routes) jobs() {
 	add(r, http.MethodPost, "/jobs/{job}/resume", "resume-job", "Resume the schedule", 200, func(ctx context.Context, in *JobPath) (Job, error) {
 		return c.SetPaused(ctx, in.Job, false)
 	})
+	add(r, http.MethodPost, "/jobs/{job}/unmark", "unmark-job", "End a restore in progress that no coordinator runs any more", 202, func(ctx context.Context, in *JobPath) (Operation, error) {
+		return started(c.Unmark(ctx, in.Job))
+	})
 	add(r, http.MethodGet, "/jobs/{job}/keygroups", "key-groups", "Where keys belong", 200, func(_ context.Context, in *keysInput) (List[KeyPlace], error) {
 		if n := len(in.Keys); n == 0 || n > MaxKeys {
 			return List[KeyPlace]{}, fault.New(fault.Usage, "give ?key=…&key=…", "%d keys: want 1 to %d", n, MaxKeys)
