@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"keyframe/coordinator/restore"
+	"keyframe/snapshot"
+	"keyframe/snapshot/bolt"
+)
+
+// The goals, by dataset.
+var (
+	checkpointLimits = map[string]limits{"D1": {must: 0.90, goal: 0.75}, "D2": {must: 1.15, goal: 0.90}, "D3": {must: 0.95, goal: 0.85}}
+	storedLimits     = map[string]limits{"D1": {must: 0.40, goal: 0.30}, "D2": {must: 0.40, goal: 0.30}, "D3": {must: 0.40, goal: 0.38}}
+	restoreLimits    = map[string]limits{"D1": {must: 0.50, goal: 0.25}, "D2": {must: 0.50, goal: 0.45}, "D3": {must: 0.50, goal: 0.30}}
+)
+
+// checkpoints compares full durable checkpoints, and what they store, with
+// the RDB files that redis-cli writes.
+func (l *lab) checkpoints(ctx context.Context, r *Report) error {
+	var sizes pairs
+	var grade snapshot.Grade
+	times, err := interleave(l.pairs,
+		func() (float64, error) {
+			took, size, err := l.dump(ctx)
+			sizes.base = append(sizes.base, mebibytes(size))
+			return took.Seconds(), err
+		},
+		func() (float64, error) {
+			c, took, err := l.takeNew(ctx, snapshot.GradeAuto)
+			sizes.ours = append(sizes.ours, mebibytes(int64(c.StoredBytes)))
+			grade = c.Grade
+			return took.Seconds(), err
+		})
+	if err != nil {
+		return err
+	}
+	r.add("checkpoint", Figure{Name: "full durable checkpoint", Data: l.data.name, Unit: "s", Against: "redis-cli --rdb",
+		Note: "grade " + string(grade)}.compared(times, checkpointLimits[l.data.name]))
+	r.add("checkpoint", Figure{Name: "stored bytes", Data: l.data.name, Unit: "MiB", Against: "RDB file"}.
+		compared(sizes, storedLimits[l.data.name]))
+	return nil
+}
+
+// dump has redis-cli write (and sync) an RDB file of the server's data.
+func (l *lab) dump(ctx context.Context) (took time.Duration, size int64, err error) {
+	path := filepath.Join(l.dir, "dump.rdb")
+	began := time.Now()
+	if err := l.server.cli(ctx, "", "--rdb", path); err != nil {
+		return 0, 0, err
+	}
+	took = time.Since(began)
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, 0, fmt.Errorf("RDB file: %w", err)
+	}
+	return took, info.Size(), os.Remove(path)
+}
+
+func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
+
+// restores compares restores into an empty server with the building of the
+// same state, index and registry by redis-cli. Each sample's state is compared
+// with what was there at first.
+func (l *lab) restores(ctx context.Context, r *Report) (err error) {
+	db, remove, err := l.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	if err := l.adopt(ctx); err != nil {
+		return err
+	}
+	c, _, err := l.take(ctx, db, snapshot.GradeAuto)
+	if err != nil {
+		return err
+	}
+	times, err := interleave(l.pairs,
+		func() (float64, error) {
+			return l.rebuild(ctx, func() error { return l.server.cli(ctx, l.commands, "--pipe") })
+		},
+		func() (float64, error) {
+			return l.rebuild(ctx, func() error { return l.restore(ctx, db, c.ID) })
+		})
+	if err != nil {
+		return err
+	}
+	r.add("restore", Figure{Name: "restore", Data: l.data.name, Unit: "s", Against: "redis-cli --pipe, 1 element a command",
+		Note: "both into an empty server"}.compared(times, restoreLimits[l.data.name]))
+	return l.adopt(ctx)
+}
+
+// rebuild empties the server, times fn, and checks the outcome.
+func (l *lab) rebuild(ctx context.Context, fn func() error) (seconds float64, err error) {
+	if err := l.server.empty(ctx); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := fn(); err != nil {
+		return 0, err
+	}
+	seconds = time.Since(began).Seconds()
+	digest, err := l.server.digest(ctx)
+	if err == nil && digest != l.digest {
+		err = fmt.Errorf("the state is another one: digest %s, at first %s", digest, l.digest)
+	}
+	return seconds, err
+}
+
+func (l *lab) restore(ctx context.Context, db *bolt.DB, id snapshot.ID) error {
+	ids := 0
+	e := &restore.Executor{Store: db, Journal: db.Journal(), Backend: l.backend, Now: time.Now, NewID: func() string {
+		ids++
+		return fmt.Sprintf("bench%d", ids)
+	}}
+	_, err := e.Run(ctx, restore.Request{Job: l.spec, Checkpoint: id, Recovery: true}, nil)
+	return err
+}
+
+// notYet names the figures that incremental checkpoints will bring.
+func notYet(r *Report) {
+	const why = "incremental checkpoints; today every checkpoint is a full one"
+	f := Figure{Name: "checkpoint after 1 % changed", Against: "full checkpoint", Unit: "s"}
+	f.Data = "D1"
+	r.add("checkpoint", f.absent(NotYet, limits{must: 0.08, goal: 0.03}, why))
+	f.Data = "D2"
+	r.add("checkpoint", f.absent(NotYet, limits{must: 0.05, goal: 0.02}, why))
+}

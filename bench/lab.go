@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"keyframe/coordinator/config"
+	"keyframe/coordinator/cut"
+	"keyframe/snapshot"
+	"keyframe/snapshot/bolt"
+	"keyframe/statebackend"
+	"keyframe/statebackend/redis"
+)
+
+// incarnation of the bench's job.
+const incarnation = "0123456789abcdef"
+
+// lab is a server that holds one dataset, and our side on it.
+type lab struct {
+	options
+	data     dataset
+	server   *server
+	backend  *redis.Backend
+	spec     config.Job
+	commands string // the file that builds the dataset
+	digest   string // of the server's data once it was built
+	stores   int    // how many store files were made
+}
+
+// stateGroups runs the groups that need a state, dataset by dataset.
+func stateGroups(ctx context.Context, o options, r *Report) error {
+	grown := map[string]float64{} // stall by dataset, in ms
+	for _, name := range []string{"D1", "D2", "D3", "D1x8"} {
+		if name == "D1x8" && !o.large {
+			continue
+		}
+		if err := stateGroup(ctx, o, r, name, grown); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if o.wants("stall") {
+		grownStall(o, r, grown)
+	}
+	if o.wants("checkpoint") {
+		notYet(r)
+	}
+	return nil
+}
+
+func stateGroup(ctx context.Context, o options, r *Report, name string, stalls map[string]float64) (err error) {
+	if !o.wants("checkpoint") && !o.wants("restore") && !o.wants("memory") && !o.wants("stall") {
+		return nil
+	}
+	l, err := newLab(ctx, o, name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	for _, g := range []struct {
+		name string
+		on   bool // for this dataset
+		run  func(context.Context, *Report) error
+	}{
+		{"checkpoint", name != "D1x8", l.checkpoints},
+		{"restore", name != "D1x8", l.restores},
+		{"memory", true, l.memory},
+		{"stall", name != "D3", func(ctx context.Context, r *Report) error { return l.stall(ctx, r, stalls) }},
+	} {
+		if !g.on || !o.wants(g.name) {
+			continue
+		}
+		fmt.Fprintf(o.verbose, "%s: %s\n", name, g.name)
+		if err := g.run(ctx, r); err != nil {
+			return fmt.Errorf("%s: %w", g.name, err)
+		}
+	}
+	return nil
+}
+
+func newLab(ctx context.Context, o options, name string) (l *lab, err error) {
+	l = &lab{options: o}
+	if l.data, err = newDataset(name, o.scale); err != nil {
+		return nil, err
+	}
+	l.spec = config.Job{
+		Name: job.Name, Prefix: job.Prefix, Parallelism: 4, MaxParallelism: maxParallelism,
+		Checkpoint: config.Checkpoint{Timeout: config.Duration(15 * time.Minute), MaxPause: config.Duration(2 * time.Minute)},
+	}.WithDefaults()
+	if l.server, err = startServer(ctx, o.dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.close())
+		}
+	}()
+	if l.backend, err = redis.Open(ctx, redis.Config{URL: l.server.url()}); err != nil {
+		return nil, err
+	}
+	l.commands = filepath.Join(o.dir, name+".resp")
+	if err := l.data.writeFile(l.commands); err != nil {
+		return nil, err
+	}
+	if err := l.server.cli(ctx, l.commands, "--pipe"); err != nil {
+		return nil, fmt.Errorf("build the dataset: %w", err)
+	}
+	if l.digest, err = l.server.digest(ctx); err != nil {
+		return nil, err
+	}
+	return l, l.adopt(ctx)
+}
+
+func (l *lab) close() error {
+	var err error
+	if l.backend != nil {
+		err = l.backend.Close()
+	}
+	if l.commands != "" {
+		err = errors.Join(err, os.Remove(l.commands))
+	}
+	return errors.Join(err, l.server.stop())
+}
+
+// adopt writes the job's record, as the coordinator does before its first
+// checkpoint.
+func (l *lab) adopt(ctx context.Context) error {
+	rule := l.spec.Rule()
+	ranges, err := rule.Assign(l.spec.Parallelism)
+	if err != nil {
+		return err
+	}
+	_, err = l.backend.Adopt(ctx, job, incarnation, statebackend.Assignment{
+		MaxParallelism: maxParallelism, Parallelism: l.spec.Parallelism, Hash: rule.Hash, Ranges: ranges})
+	return err
+}
+
+// open makes a new store file: in one that has the chunks already a second
+// checkpoint of the same state would store nothing.
+func (l *lab) open(ctx context.Context) (db *bolt.DB, remove func() error, err error) {
+	l.stores++
+	path := filepath.Join(l.dir, l.data.name+"-"+strconv.Itoa(l.stores)+".db")
+	db, err = bolt.Open(ctx, path, bolt.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return db, func() error { return errors.Join(db.Close(), os.Remove(path)) }, nil
+}
+
+// take makes one full durable checkpoint and checks that it is whole.
+func (l *lab) take(ctx context.Context, db snapshot.Store, grade snapshot.Grade) (snapshot.Checkpoint, time.Duration, error) {
+	t := cut.Taker{Store: db, Backend: l.backend, Now: time.Now}
+	began := time.Now()
+	out, err := t.Take(ctx, cut.Request{
+		Job: l.spec, Kind: snapshot.KindCheckpoint, Trigger: snapshot.TriggerManual, Grade: grade, Incarnation: incarnation})
+	took := time.Since(began)
+	if err == nil {
+		err = out.RecordErr
+	}
+	if err != nil {
+		return snapshot.Checkpoint{}, 0, err
+	}
+	keys, elements := l.data.size()
+	if c := out.Checkpoint; c.Keys != uint64(keys) || c.Elements != uint64(elements) {
+		return *c, 0, fmt.Errorf("checkpoint of %s has %d keys and %d elements, want %d and %d", l.data.name, c.Keys, c.Elements, keys, elements)
+	}
+	return *out.Checkpoint, took, nil
+}
+
+// takeNew makes a checkpoint in a new store, which goes again.
+func (l *lab) takeNew(ctx context.Context, grade snapshot.Grade) (c snapshot.Checkpoint, took time.Duration, err error) {
+	db, remove, err := l.open(ctx)
+	if err != nil {
+		return c, 0, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	return l.take(ctx, db, grade)
+}

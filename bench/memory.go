@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// memory measures the peak memory of the real coordinator, run as a child,
+// over a checkpoint and a restore that are asked for by its own command line.
+func (l *lab) memory(ctx context.Context, r *Report) error {
+	binary, err := buildCoordinator(ctx, l.dir)
+	if err != nil {
+		return err
+	}
+	var peaks, cuts []float64
+	for range l.pairs {
+		cut, peak, err := l.peak(ctx, binary)
+		if err != nil {
+			return err
+		}
+		peaks, cuts = append(peaks, peak), append(cuts, cut)
+	}
+	r.add("memory", Figure{Name: "peak memory of the coordinator", Data: l.data.name, Unit: "MiB",
+		Note: fmt.Sprintf("VmHWM over checkpoint and restore; %.0f after the checkpoint", median(cuts)),
+	}.measured(peaks, limits{must: 128, goal: 64}))
+	return nil
+}
+
+// buildCoordinator builds the coordinator once in dir.
+func buildCoordinator(ctx context.Context, dir string) (string, error) {
+	path := filepath.Join(dir, "coordinator")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "keyframe/cmd/coordinator").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build the coordinator (run the bench inside its module): %w: %s", err, out)
+	}
+	return path, nil
+}
+
+// peak runs one coordinator with a new store and gives its peak memory in MiB
+// after the checkpoint and at the end.
+func (l *lab) peak(ctx context.Context, binary string) (afterCut, peak float64, err error) {
+	if err := l.adopt(ctx); err != nil {
+		return 0, 0, err
+	}
+	d, err := l.startDaemon(ctx, binary)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, d.stop()) }()
+	if err := d.call(ctx, "checkpoint", "create", job.Name); err != nil {
+		return 0, 0, err
+	}
+	if afterCut, err = d.peak(); err != nil {
+		return 0, 0, err
+	}
+	if err := d.call(ctx, "restore", job.Name, "--yes", "--no-undo"); err != nil {
+		return 0, 0, err
+	}
+	peak, err = d.peak()
+	return afterCut, peak, err
+}
+
+// daemon is a coordinator in a folder of its own.
+type daemon struct {
+	binary, dir string
+	cmd         *exec.Cmd
+	log         logBuffer
+	done        chan error
+}
+
+// logBuffer keeps what a child says, for the error when it fails.
+type logBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func (l *lab) startDaemon(ctx context.Context, binary string) (*daemon, error) {
+	dir, err := os.MkdirTemp(l.dir, "daemon-")
+	if err != nil {
+		return nil, fmt.Errorf("folder of the coordinator: %w", err)
+	}
+	d := &daemon{binary: binary, dir: dir, done: make(chan error, 1)}
+	file := filepath.Join(dir, "keyframe.yaml")
+	text := fmt.Sprintf("redis: {url: %q}\nstore: {path: %q}\napi: {listen: %q}\njobs:\n"+
+		"  - name: %s\n    parallelism: %d\n    maxParallelism: %d\n    checkpoint: {timeout: 15m, maxPause: 2m}\n",
+		l.server.url(), filepath.Join(dir, "keyframe.db"), d.addr(), job.Name, l.spec.Parallelism, maxParallelism)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, fmt.Errorf("configuration of the coordinator: %w", err)
+	}
+	d.cmd = exec.Command(binary, "run", "-c", file)
+	d.cmd.Stderr = &d.log
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := d.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the coordinator: %w", err)
+	}
+	go func() { d.done <- d.cmd.Wait() }()
+	if err := d.await(ctx); err != nil {
+		return nil, errors.Join(err, d.stop())
+	}
+	return d, nil
+}
+
+func (d *daemon) addr() string { return "unix:" + filepath.Join(d.dir, "api.sock") }
+
+// await waits until the coordinator answers.
+func (d *daemon) await(ctx context.Context) error {
+	deadline := time.After(30 * time.Second)
+	for {
+		err := d.call(ctx, "job", "show", job.Name)
+		if err == nil {
+			return nil
+		}
+		select {
+		case cause := <-d.done:
+			d.done <- cause
+			return fmt.Errorf("the coordinator ended at once (%w): %s", errors.Join(cause, err), d.log.String())
+		case <-deadline:
+			return fmt.Errorf("the coordinator does not answer: %w: %s", err, d.log.String())
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// call runs one command of the coordinator's command line against the daemon.
+func (d *daemon) call(ctx context.Context, args ...string) error {
+	out, err := exec.CommandContext(ctx, d.binary, append(args, "--addr", d.addr())...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("coordinator %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// peak is the daemon's largest resident size so far, in MiB.
+func (d *daemon) peak() (float64, error) {
+	kib, err := procField(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid), "VmHWM")
+	return float64(kib) / 1024, err
+}
+
+// stop ends the daemon and frees its folder.
+func (d *daemon) stop() error {
+	_ = d.cmd.Process.Kill() // its store goes with it
+	<-d.done
+	return os.RemoveAll(d.dir)
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// Report is the outcome of a run.
+type Report struct {
+	Machine Machine  `json:"machine"`
+	Scale   int      `json:"scale"` // sizes are 1/scale of the full ones
+	Pairs   int      `json:"pairs"`
+	Figures []Figure `json:"figures"`
+}
+
+// Machine describes where the run was, without any name of a host.
+type Machine struct {
+	OS         string `json:"os"`
+	Kernel     string `json:"kernel"`
+	Cores      int    `json:"cores"`
+	MemoryMiB  uint64 `json:"memoryMiB"`
+	Go         string `json:"go"`
+	Redis      string `json:"redis"`
+	LoadBefore string `json:"loadBefore"` // of 1, 5 and 15 minutes
+	LoadAfter  string `json:"loadAfter"`
+}
+
+// add takes a figure of one of groups.
+func (r *Report) add(group string, f Figure) {
+	f.Group = group
+	r.Figures = append(r.Figures, f)
+}
+
+// sort puts figures that belong together one below the other: they come
+// dataset by dataset.
+func (r *Report) sort() {
+	slices.SortStableFunc(r.Figures, func(a, b Figure) int {
+		return cmp.Or(slices.Index(groups, a.Group)-slices.Index(groups, b.Group), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// describe reads what the machine is. Linux only, as the peak memory is.
+func describe(ctx context.Context) (Machine, error) {
+	m := Machine{OS: runtime.GOOS + "/" + runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version()}
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return m, fmt.Errorf("kernel's version: %w", err)
+	}
+	m.Kernel = strings.TrimSpace(string(kernel))
+	kib, err := procField("/proc/meminfo", "MemTotal")
+	if err != nil {
+		return m, err
+	}
+	m.MemoryMiB = kib >> 10
+	out, err := exec.CommandContext(ctx, "redis-server", "--version").Output()
+	if err != nil {
+		return m, fmt.Errorf("redis-server is not installed: run scripts/setup (make bench does): %w", err)
+	}
+	if _, after, ok := strings.Cut(string(out), "v="); ok {
+		m.Redis, _, _ = strings.Cut(after, " ")
+	}
+	m.LoadBefore, err = loadAverage()
+	return m, err
+}
+
+func loadAverage() (string, error) {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "", fmt.Errorf("load of the machine: %w", err)
+	}
+	return strings.Join(strings.Fields(string(b))[:3], " "), nil
+}
+
+// procField reads a field in KiB of a file such as /proc/PID/status.
+func procField(path, field string) (uint64, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", field, err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, field+":"); ok {
+			return strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("%s has no field %s", path, field)
+}
+
+func (r *Report) table() table.Writer {
+	t := table.NewWriter()
+	t.Style().Format.Header = text.FormatDefault
+	t.AppendHeader(table.Row{"figure", "data", "baseline", "ours", "ratio", "must", "goal", "met", "spread", "note"})
+	for _, f := range r.Figures {
+		note := f.Note
+		if f.Against != "" {
+			note = strings.TrimSuffix("baseline: "+f.Against+"; "+note, "; ")
+		}
+		t.AppendRow(table.Row{f.Name, f.Data, amount(f.Base, f.Unit), amount(f.Ours, f.Unit), number(f.Ratio),
+			limit(f.Must), limit(f.Goal), string(f.Verdict), spread(f), note})
+	}
+	return t
+}
+
+func (r *Report) render(w io.Writer) {
+	fmt.Fprint(w, r.heading())
+	t := r.table()
+	t.SetOutputMirror(w)
+	t.Render()
+}
+
+// heading says how to read the table, and where it comes from.
+func (r *Report) heading() string {
+	m := r.Machine
+	size := "full size"
+	if r.Scale != 1 {
+		size = fmt.Sprintf("1/%d of the full size (for a smoke run: the goals are for the full size)", r.Scale)
+	}
+	return fmt.Sprintf(`%d cores, %d MiB, %s, kernel %s, %s, Redis %s; load %s before, %s after; %s.
+Medians of %d interleaved pairs; ratio and spread (lowest to highest) are of ours / baseline, of ours where there is no baseline.
+D1: 16 hashes x 62,500 fields. D2: 200,000 hashes x 5 fields. D3: hashes, lists, sets and zsets, 1M elements. Values: 60 bytes of JSON.
+
+`, m.Cores, m.MemoryMiB, m.OS, m.Kernel, m.Go, m.Redis, m.LoadBefore, m.LoadAfter, size, r.Pairs)
+}
+
+func writeResults(path string, r *Report) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Results of `make bench`\n\n%s%s\n", r.heading(), r.table().RenderMarkdown())
+	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("results: %w", err)
+	}
+	return nil
+}
+
+func number(v *float64) string {
+	if v == nil {
+		return ""
+	}
+	switch {
+	case *v >= 100:
+		return fmt.Sprintf("%.0f", *v)
+	case *v >= 10:
+		return fmt.Sprintf("%.1f", *v)
+	}
+	return fmt.Sprintf("%.2f", *v)
+}
+
+func amount(v *float64, unit string) string {
+	return strings.TrimSpace(number(v) + " " + unitOf(v, unit))
+}
+
+func unitOf(v *float64, unit string) string {
+	if v == nil {
+		return ""
+	}
+	return unit
+}
+
+func limit(v float64) string {
+	if v == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
+}
+
+func spread(f Figure) string {
+	if f.Low == nil || f.Samples < 2 {
+		return ""
+	}
+	return number(f.Low) + " to " + number(f.High)
+}

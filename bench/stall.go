@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+
+	"keyframe/snapshot"
+)
+
+// writeRate is how many HSETs a second the writers aim at.
+const writeRate = 20_000
+
+// stall measures what writers feel: how long the cut says that it held them,
+// and the worst single write by the writers' own log. Beside our own choice of
+// grade stand stop-and-copy and redis-cli's dump, in turns.
+func (l *lab) stall(ctx context.Context, r *Report, stalls map[string]float64) error {
+	if err := l.adopt(ctx); err != nil {
+		return err
+	}
+	var stall, worst pairs
+	var grade snapshot.Grade
+	var rates []float64
+	for range l.pairs {
+		dump, err := l.whileWriting(ctx, func() error { _, _, err := l.dump(ctx); return err })
+		if err != nil {
+			return fmt.Errorf("writing while redis-cli dumps: %w", err)
+		}
+		var whole, ours snapshot.Checkpoint
+		if _, err = l.whileWriting(ctx, func() (err error) { whole, _, err = l.takeNew(ctx, snapshot.GradePaused); return err }); err != nil {
+			return fmt.Errorf("writing during stop-and-copy: %w", err)
+		}
+		felt, err := l.whileWriting(ctx, func() (err error) { ours, _, err = l.takeNew(ctx, snapshot.GradeAuto); return err })
+		if err != nil {
+			return fmt.Errorf("writing during a checkpoint: %w", err)
+		}
+		stall.base, stall.ours = append(stall.base, whole.StallMs), append(stall.ours, ours.StallMs)
+		worst.base, worst.ours = append(worst.base, dump.WorstMs), append(worst.ours, felt.WorstMs)
+		rates, grade = append(rates, dump.Rate), ours.Grade
+	}
+	stalls[l.data.name] = median(stall.ours)
+	if l.data.name == "D1x8" {
+		return nil
+	}
+	l.reportStall(r, stall, worst, grade, median(rates))
+	return nil
+}
+
+func (l *lab) reportStall(r *Report, stall, worst pairs, grade snapshot.Grade, rate float64) {
+	note := fmt.Sprintf("grade %s, %.0f HSET/s", grade, rate)
+	if grade == snapshot.GradePaused {
+		note += "; this is what stop-and-copy gives, pre-copy is not there yet"
+	}
+	r.add("stall", Figure{Name: "stall of writers", Data: l.data.name, Unit: "ms", Against: "stop-and-copy", Note: note}.
+		compared(stall, limits{must: 5, goal: 1, absolute: true}))
+	r.add("stall", Figure{Name: "worst single write during a checkpoint", Data: l.data.name, Unit: "ms",
+		Against: "worst write during redis-cli --rdb", Note: note}.compared(worst, limits{must: 25, goal: 10, absolute: true}))
+}
+
+// grownStall compares the stalls of D1 and of eight times as much.
+func grownStall(o options, r *Report, stalls map[string]float64) {
+	f := Figure{Name: "stall when the state grows 8x", Data: "D1x8", Unit: "ms", Against: "stall of D1"}
+	l := limits{must: 2, goal: 1.1}
+	if !o.large {
+		r.add("stall", f.absent(NotRun, l, "BENCH=large measures it"))
+		return
+	}
+	r.add("stall", f.compared(pairs{base: []float64{stalls["D1"]}, ours: []float64{stalls["D1x8"]}}, l))
+}
+
+// written is what the writers log.
+type written struct {
+	Writes  int     `json:"writes"`
+	Rate    float64 `json:"rate"` // a second
+	WorstMs float64 `json:"worstMs"`
+}
+
+// whileWriting runs fn while writers in a process of their own write into the
+// dataset.
+func (l *lab) whileWriting(ctx context.Context, fn func() error) (w written, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return w, fmt.Errorf("path of the bench: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, self, childMark, "writer", l.server.addr(), l.data.name, strconv.Itoa(l.scale))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return w, fmt.Errorf("start the writers: %w", err)
+	}
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return w, fmt.Errorf("start the writers: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return w, fmt.Errorf("start the writers: %w", err)
+	}
+	defer func() { err = errors.Join(err, cmd.Wait()) }()
+	defer func() { _ = in.Close() }() // ends the writers, also after an error
+	out := bufio.NewReader(pipe)
+	if _, err := out.ReadString('\n'); err != nil {
+		return w, fmt.Errorf("the writers did not begin: %w", err)
+	}
+	if err := fn(); err != nil {
+		return w, err
+	}
+	if err := in.Close(); err != nil {
+		return w, fmt.Errorf("stop the writers: %w", err)
+	}
+	log, err := io.ReadAll(out)
+	if err == nil {
+		err = json.Unmarshal(log, &w)
+	}
+	if err != nil {
+		return w, fmt.Errorf("log of the writers: %w", err)
+	}
+	if w.Writes == 0 {
+		return w, errors.New("the writers wrote nothing")
+	}
+	return w, nil
+}
