@@ -42,10 +42,7 @@ func (a *app) restore(ctx *cli.Context) error {
 	if ctx.Bool("dry-run") {
 		return a.show(plan, func(w io.Writer) { showRestorePlan(w, plan) })
 	}
-	if !ctx.Bool("yes") {
-		showRestorePlan(a.err, plan)
-	}
-	if err := a.confirm(ctx, fmt.Sprintf("Replace the live state of job %q by checkpoint %d?", plan.Job, plan.Checkpoint)); err != nil {
+	if err := a.confirm(ctx, func(w io.Writer) { showRestorePlan(w, plan) }, fmt.Sprintf("Replace the live state of job %q by checkpoint %d?", plan.Job, plan.Checkpoint)); err != nil {
 		return err
 	}
 	req.Checkpoint = plan.Checkpoint.String() // the one that was shown, also when a newer one came meanwhile
@@ -139,10 +136,7 @@ func (a *app) rescale(ctx *cli.Context) error {
 	if ctx.Bool("dry-run") {
 		return a.show(plan, func(w io.Writer) { showRescalePlan(w, plan) })
 	}
-	if !ctx.Bool("yes") {
-		showRescalePlan(a.err, plan)
-	}
-	if err := a.confirm(ctx, fmt.Sprintf("Rescale job %q from %d to %d?", args[0], plan.From, plan.To)); err != nil {
+	if err := a.confirm(ctx, func(w io.Writer) { showRescalePlan(w, plan) }, fmt.Sprintf("Rescale job %q from %d to %d?", args[0], plan.From, plan.To)); err != nil {
 		return err
 	}
 	return a.change(ctx, c, jobPath(args[0], "/rescale"), req)
@@ -213,10 +207,7 @@ func (a *app) undo(ctx *cli.Context) error {
 	if ctx.Bool("dry-run") {
 		return a.show(plan, func(w io.Writer) { showRestorePlan(w, plan) })
 	}
-	if !ctx.Bool("yes") {
-		showRestorePlan(a.err, plan)
-	}
-	if err := a.confirm(ctx, fmt.Sprintf("Put job %q back to checkpoint %d?", args[0], j.Undo)); err != nil {
+	if err := a.confirm(ctx, func(w io.Writer) { showRestorePlan(w, plan) }, fmt.Sprintf("Put job %q back to checkpoint %d?", args[0], j.Undo)); err != nil {
 		return err
 	}
 	return a.change(ctx, c, jobPath(args[0], "/undo?checkpoint="+j.Undo.String()), nil) // the one that was shown

@@ -226,7 +226,7 @@ func (a *app) checkpointDelete(ctx *cli.Context) error {
 	if err := c.Call(ctx.Context, http.MethodGet, checkpointPath(args[0], args[1], ""), nil, &d); err != nil {
 		return err
 	}
-	if err := a.confirm(ctx, fmt.Sprintf("Delete %s %s of job %q, taken %s?", d.Kind, nameOf(d.Checkpoint), d.Job, when(d.StartedAt))); err != nil {
+	if err := a.confirm(ctx, nil, fmt.Sprintf("Delete %s %s of job %q, taken %s?", d.Kind, nameOf(d.Checkpoint), d.Job, when(d.StartedAt))); err != nil {
 		return err
 	}
 	path := checkpointPath(args[0], d.ID.String(), "")

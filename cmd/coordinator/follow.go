@@ -90,14 +90,17 @@ func (a *app) bar() (show func(api.Operation), end func()) {
 	}, end
 }
 
-// confirm asks before something that can't simply be taken back. Without a
-// terminal there is nobody to ask.
-func (a *app) confirm(ctx *cli.Context, question string) error {
+// confirm shows the plan, if there is one, and asks before something that can't
+// simply be taken back. Without a terminal there is nobody to ask.
+func (a *app) confirm(ctx *cli.Context, plan func(io.Writer), question string) error {
 	if ctx.Bool("yes") {
 		return nil
 	}
 	if !a.inTerminal {
 		return fault.New(fault.Usage, "give --yes, or --dry-run to see the plan only", "%s: nobody can be asked, stdin is no terminal", ctx.Command.Name)
+	}
+	if plan != nil {
+		plan(a.err)
 	}
 	fmt.Fprintf(a.err, "%s [y/N] ", question)
 	line, err := read(ctx.Context, func() (string, error) { return bufio.NewReader(a.in).ReadString('\n') })

@@ -113,6 +113,7 @@ type service struct {
 	log  *record
 	code chan int
 	stop context.CancelFunc
+	self *app
 }
 
 // start runs a coordinator with a configuration until the test ends.
@@ -125,7 +126,7 @@ func start(t *testing.T, yaml string) *service {
 	a := s.app(io.Discard, d.log)
 	a.ready = func(addr string) { ready <- addr }
 	ctx, cancel := context.WithCancel(context.Background())
-	d.stop = cancel
+	d.stop, d.self = cancel, a
 	go func() { d.code <- a.run(ctx, []string{"coordinator", "run", "-c", path}) }()
 	select {
 	case d.addr = <-ready:
@@ -149,6 +150,12 @@ func (d *service) end() int {
 	code := <-d.code
 	d.code = nil
 	return code
+}
+
+// hurry stops the coordinator without time for what is under way.
+func (d *service) hurry() {
+	d.self.stopTime = time.Millisecond
+	d.stop()
 }
 
 // logged waits for a text in the log.

@@ -11,14 +11,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 
 	"keyframe/snapshot"
 )
 
-// show writes one JSON document, or what text writes.
-func (a *app) show(v any, text func(w io.Writer)) error {
+// show writes one JSON document, or what plain writes.
+func (a *app) show(v any, plain func(w io.Writer)) error {
 	if !a.json {
-		text(a.out)
+		plain(a.out)
 		return nil
 	}
 	e := json.NewEncoder(a.out)
@@ -37,7 +38,7 @@ func newTable(w io.Writer, header ...any) table.Writer {
 	t.SetStyle(table.StyleLight)
 	t.Style().Options.DrawBorder = false
 	t.Style().Options.SeparateColumns = false
-	t.Style().Format.Header = 0
+	t.Style().Format.Header, t.Style().Format.Footer = text.FormatDefault, text.FormatDefault
 	t.AppendHeader(table.Row(header))
 	return t
 }

@@ -90,8 +90,9 @@ func (t Taker) Take(ctx context.Context, req Request) (Outcome, error) {
 // next start the attempt is found interrupted.
 func (t Taker) failed(ctx context.Context, w snapshot.Writer, req Request, err error) (Outcome, error) {
 	f := failureOf(ctx, err)
-	if f.Reason == snapshot.FailTimeout {
-		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	// What ended the attempt says more than what it was waiting for.
+	if cause := context.Cause(ctx); cause != nil && (f.Reason == snapshot.FailTimeout || !errors.Is(err, cause)) {
+		err = fmt.Errorf("%w: %w", cause, err)
 		f.Message = err.Error()
 	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), failTime)
