@@ -35,8 +35,8 @@ type lab struct {
 // stateGroups runs the groups that need a state, dataset by dataset.
 func stateGroups(ctx context.Context, o options, r *Report) error {
 	grown := map[string]float64{} // stall by dataset, in ms
-	for _, name := range []string{"D1", "D2", "D3", "D1x8"} {
-		if name == "D1x8" && !o.large {
+	for _, name := range datasets {
+		if !o.wantsData(name) {
 			continue
 		}
 		if err := stateGroup(ctx, o, r, name, grown); err != nil {
@@ -44,7 +44,7 @@ func stateGroups(ctx context.Context, o options, r *Report) error {
 		}
 	}
 	if o.wants("stall") {
-		grownStall(o, r, grown)
+		grownStall(r, grown)
 	}
 	if o.wants("checkpoint") {
 		notYet(r)

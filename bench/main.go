@@ -32,12 +32,20 @@ type options struct {
 	pairs   int
 	large   bool // with D1x8
 	only    []string
+	data    []string
 	dir     string // for the files of the run
 	verbose io.Writer
 }
 
 // groups are the names that -only takes, in the order of the run.
 var groups = []string{"checkpoint", "restore", "memory", "stall", "access", "chunks", "rescale"}
+
+// datasets are the names that -data takes, in the order of the run.
+var datasets = []string{"D1", "D2", "D3", "D1x8"}
+
+func (o options) wantsData(name string) bool {
+	return (name != "D1x8" || o.large) && (len(o.data) == 0 || slices.Contains(o.data, name))
+}
 
 func (o options) wants(group string) bool { return len(o.only) == 0 || slices.Contains(o.only, group) }
 
@@ -62,12 +70,13 @@ func run(ctx context.Context, args []string, size string, out, log io.Writer) (e
 	results := flags.String("results", "", "write the table with the machine's description to this `file` (Markdown)")
 	profile := flags.String("cpuprofile", "", "write a CPU profile of our side to this `file`")
 	only := flags.String("only", "", "comma-separated `groups` to run: "+strings.Join(groups, ", "))
+	data := flags.String("data", "", "comma-separated datasets to run the groups on: "+strings.Join(datasets, ", "))
 	pairs := flags.Int("pairs", 0, "pairs of baseline and ours for each figure (5; 1 with BENCH=quick)")
 	dir := flags.String("dir", "", "`folder` for the run's files: what is there must reach a real disk")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	o, err := parseOptions(size, *only, *pairs, *dir)
+	o, err := parseOptions(size, *only, *data, *pairs, *dir)
 	if err != nil {
 		return err
 	}
@@ -95,7 +104,7 @@ func run(ctx context.Context, args []string, size string, out, log io.Writer) (e
 	return nil
 }
 
-func parseOptions(size, only string, pairs int, dir string) (options, error) {
+func parseOptions(size, only, data string, pairs int, dir string) (options, error) {
 	o := options{scale: 1, pairs: 5, dir: dir}
 	switch size {
 	case "":
@@ -109,15 +118,25 @@ func parseOptions(size, only string, pairs int, dir string) (options, error) {
 	if pairs > 0 {
 		o.pairs = pairs
 	}
-	if only != "" {
-		o.only = strings.Split(only, ",")
+	var err error
+	if o.only, err = some("only", only, groups); err == nil {
+		o.data, err = some("data", data, datasets)
 	}
-	for _, g := range o.only {
-		if !slices.Contains(groups, g) {
-			return o, fmt.Errorf("-only %q: want some of %s", g, strings.Join(groups, ", "))
+	return o, err
+}
+
+// some splits the value of a flag that takes some of all; nil for the empty.
+func some(name, value string, all []string) ([]string, error) {
+	if value == "" {
+		return nil, nil
+	}
+	list := strings.Split(value, ",")
+	for _, v := range list {
+		if !slices.Contains(all, v) {
+			return nil, fmt.Errorf("-%s %q: want some of %s", name, v, strings.Join(all, ", "))
 		}
 	}
-	return o, nil
+	return list, nil
 }
 
 // measure runs every group that is wanted in a folder of its own, which goes
