@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -379,5 +380,42 @@ func TestVerifyMarksAndUnmarks(t *testing.T) {
 		delete(b.bad, m.Chunks[0].ID)
 		require.True(t, w.done(w.c.Verify(t.Context(), "flights", "1")).Verify.OK)
 		require.Empty(t, w.history("flights")[0].Bad)
+	}, func(o *Options) { b.Store = o.Store; o.Store = b })
+}
+
+// blind is a store that can't read the manifests of some checkpoints.
+type blind struct {
+	snapshot.Store
+	ids map[snapshot.ID]bool
+}
+
+func (b *blind) Manifest(ctx context.Context, job string, id snapshot.ID) (*snapshot.Manifest, error) {
+	if b.ids[id] {
+		return nil, fmt.Errorf("manifest of %d: %w", id, snapshot.ErrCorrupt)
+	}
+	return b.Store.Manifest(ctx, job, id)
+}
+
+func TestAnUnreadableManifestIsMarkedOnceAndStopsNothing(t *testing.T) {
+	b := &blind{ids: map[snapshot.ID]bool{}}
+	inBubble(t, func(t *testing.T, w *world) {
+		job := testJob("flights")
+		w.write(job, 140, "first")
+		w.apply(job)
+		w.checkpoint("flights")
+		w.write(job, 140, "second")
+		w.checkpoint("flights")
+		b.ids[2] = true
+		w.close()
+		w.open(job)
+		w.pass(5 * time.Second)
+		require.Equal(t, HealthOK, w.c.Jobs()[0].Health.State)
+		require.NotEmpty(t, w.history("flights")[1].Bad)
+		require.Len(t, w.seen(EventCheckpointBad), 1)
+		require.Equal(t, snapshot.ID(3), w.checkpoint("flights").ID)
+		require.NoError(t, w.c.DeleteCheckpoint(t.Context(), "flights", 3, true))
+		w.store.Lose()
+		w.pass(3 * time.Second)
+		require.Equal(t, `"first-7"`, w.read(job, 3, 7))
 	}, func(o *Options) { b.Store = o.Store; o.Store = b })
 }

@@ -177,7 +177,7 @@ func (j *job) submit(kind OperationKind, do func(context.Context, *Operation) (f
 // for the schedule, for tasks, and for the time to look at the state.
 func (j *job) run(ctx context.Context) {
 	defer close(j.ended)
-	defer j.refuseWaiting()
+	defer j.refuseWaiting(fault.New(fault.Busy, "", "%v", errStopping))
 	j.guarded(func() { j.settle(ctx) })
 	j.plan(j.c.opts.Now())
 	look := time.NewTicker(j.c.opts.Poll)
@@ -235,10 +235,14 @@ func (j *job) execute(ctx context.Context, t task) {
 	t.op.finish(j.c.opts.Now(), done, fill)
 }
 
-func (j *job) refuseWaiting() {
+// refuseWaiting ends the task that waits, if there is one.
+func (j *job) refuseWaiting(why error) {
 	select {
 	case t := <-j.tasks:
-		t.op.finish(j.c.opts.Now(), fault.New(fault.Busy, "", "%v", errStopping), nil)
+		j.mu.Lock()
+		j.waiting = nil
+		j.mu.Unlock()
+		t.op.finish(j.c.opts.Now(), why, nil)
 	default:
 	}
 }

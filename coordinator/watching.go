@@ -18,7 +18,7 @@ func isUnreachable(err error) bool {
 }
 
 // settle ends what a crash may have left and learns the history. The actor
-// does nothing else before.
+// does nothing else before: who asks meanwhile is told what it waits for.
 func (j *job) settle(ctx context.Context) {
 	for {
 		err := j.settleOnce(ctx)
@@ -26,6 +26,7 @@ func (j *job) settle(ctx context.Context) {
 			return
 		}
 		j.setHealth(healthOf(err), err.Error(), nil)
+		j.refuseWaiting(err)
 		select {
 		case <-j.quit:
 			return
@@ -82,7 +83,7 @@ func (j *job) learnOnce(ctx context.Context) (done bool, err error) {
 			good = &history[i]
 		}
 	}
-	newest, flip, err := j.c.lineage(ctx, name, last)
+	newest, flip, err := j.readable(ctx, history)
 	if err != nil {
 		return false, err
 	}
@@ -100,6 +101,27 @@ func (j *job) learnOnce(ctx context.Context) (done bool, err error) {
 		j.epoch, j.parallel = last.Epoch, last.Parallelism
 	}
 	return true, nil
+}
+
+// readable is the lineage of the newest completed checkpoint whose manifest
+// can be read. Those that can't are marked bad, once, and told of.
+func (j *job) readable(ctx context.Context, history []snapshot.Checkpoint) (lineage, lineageRecord, error) {
+	name := j.config().Name
+	for i := len(history) - 1; i >= 0; i-- {
+		if history[i].State != snapshot.StateCompleted {
+			continue
+		}
+		l, flip, err := j.c.lineage(ctx, name, &history[i])
+		if err == nil || !isCorrupt(err) {
+			return l, flip, err
+		}
+		if history[i].Bad == "" {
+			if err := j.markBad(ctx, history[i], err); err != nil {
+				return l, flip, err
+			}
+		}
+	}
+	return j.c.lineage(ctx, name, nil)
 }
 
 // watch looks at the state, and recovers it when it is lost and the job's
