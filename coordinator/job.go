@@ -111,7 +111,14 @@ func (j *job) mayBecome(spec config.Job) error {
 	return nil
 }
 
-func (j *job) stop()                 { j.once.Do(func() { close(j.quit) }) }
+// stop ends the actor. Under the lock, so that a task is either handed in
+// before, and ended by the actor, or refused.
+func (j *job) stop() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.once.Do(func() { close(j.quit) })
+}
+
 func (j *job) key() statebackend.Job { return j.config().Key() }
 
 func (j *job) config() config.Job {
