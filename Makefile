@@ -28,3 +28,8 @@ fuzz:
 	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
 	  done; \
 	done
+
+# Ratios against redis-cli and go-redis in one run; BENCH=quick or BENCH=large.
+# BENCHFLAGS="-results bench/RESULTS.md" writes the table down.
+bench: setup
+	BENCH=$(BENCH) $(GO) run ./bench $(BENCHFLAGS)

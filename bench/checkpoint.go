@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"keyframe/coordinator/restore"
@@ -80,18 +81,19 @@ func (l *lab) restores(ctx context.Context, r *Report) (err error) {
 	if err != nil {
 		return err
 	}
+	var steps phases
 	times, err := interleave(l.pairs,
 		func() (float64, error) {
 			return l.rebuild(ctx, func() error { return l.server.cli(ctx, l.commands, "--pipe") })
 		},
 		func() (float64, error) {
-			return l.rebuild(ctx, func() error { return l.restore(ctx, db, c.ID) })
+			return l.rebuild(ctx, func() (err error) { steps, err = l.restore(ctx, db, c.ID); return err })
 		})
 	if err != nil {
 		return err
 	}
 	r.add("restore", Figure{Name: "restore", Data: l.data.name, Unit: "s", Against: "redis-cli --pipe, 1 element a command",
-		Note: "both into an empty server"}.compared(times, restoreLimits[l.data.name]))
+		Note: "both into an empty server; the last: " + steps.String()}.compared(times, restoreLimits[l.data.name]))
 	return l.adopt(ctx)
 }
 
@@ -112,15 +114,38 @@ func (l *lab) rebuild(ctx context.Context, fn func() error) (seconds float64, er
 	return seconds, err
 }
 
-func (l *lab) restore(ctx context.Context, db *bolt.DB, id snapshot.ID) error {
+func (l *lab) restore(ctx context.Context, db *bolt.DB, id snapshot.ID) (phases, error) {
+	var p phases
 	ids := 0
 	e := &restore.Executor{Store: db, Journal: db.Journal(), Backend: l.backend, Now: time.Now, NewID: func() string {
 		ids++
 		return fmt.Sprintf("bench%d", ids)
 	}}
-	_, err := e.Run(ctx, restore.Request{Job: l.spec, Checkpoint: id, Recovery: true}, nil)
-	return err
+	_, err := e.Run(ctx, restore.Request{Job: l.spec, Checkpoint: id, Recovery: true}, p.enter)
+	p.enter("", 0, 0, 0)
+	return p, err
 }
+
+// phases tells how long each phase of a restore took.
+type phases struct {
+	text  []string
+	name  string
+	since time.Time
+}
+
+// enter is a restore's Progress.
+func (p *phases) enter(name string, _, _, _ uint64) {
+	if name == p.name {
+		return
+	}
+	now := time.Now()
+	if p.name != "" {
+		p.text = append(p.text, fmt.Sprintf("%s %.2f s", p.name, now.Sub(p.since).Seconds()))
+	}
+	p.name, p.since = name, now
+}
+
+func (p *phases) String() string { return strings.Join(p.text, ", ") }
 
 // notYet names the figures that incremental checkpoints will bring.
 func notYet(r *Report) {
