@@ -63,7 +63,7 @@ var errStopping = errors.New("the coordinator is stopping")
 // New makes a coordinator; Start sets it going.
 func New(o Options) *Coordinator {
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now = func() time.Time { return time.Now().UTC() } // times are shown in UTC
 	}
 	if o.Listener == nil {
 		o.Listener = Listeners(nil)

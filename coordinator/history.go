@@ -183,7 +183,7 @@ func (c *Coordinator) verify(ctx context.Context, op *Operation, cp snapshot.Che
 	op.progress("verify", cp.Keys, cp.Elements, cp.Bytes)
 	return &VerifyResult{
 		Job: cp.Job, Checkpoint: cp.ID, OK: len(problems) == 0, Keys: cp.Keys, Elements: cp.Elements, Bytes: cp.Bytes,
-		Problems: problems, DurationMs: c.opts.Now().Sub(began).Milliseconds(),
+		Problems: append([]snapshot.Problem{}, problems...), DurationMs: c.opts.Now().Sub(began).Milliseconds(),
 	}, nil
 }
 

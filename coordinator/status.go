@@ -55,7 +55,7 @@ func (j *job) view() JobStatus {
 		s.Ranges = ranges
 	}
 	if !j.next.IsZero() && !j.paused {
-		next := j.next
+		next := j.next.UTC()
 		s.NextCheckpoint = &next
 	}
 	if op := j.running; op != nil {

@@ -52,7 +52,8 @@ func (a *app) daemon(ctx *cli.Context) error {
 
 // logger writes to stderr as the configuration says.
 func (a *app) logger(l config.Log) hclog.Logger {
-	return hclog.New(&hclog.LoggerOptions{Name: "coordinator", Level: hclog.LevelFromString(l.Level), Output: a.err, JSONFormat: l.JSON})
+	return hclog.New(&hclog.LoggerOptions{Name: "coordinator", Level: hclog.LevelFromString(l.Level), Output: a.err, JSONFormat: l.JSON,
+		TimeFn: func() time.Time { return time.Now().UTC() }})
 }
 
 // serve runs the daemon until ctx ends, then stops it gracefully.
