@@ -32,49 +32,91 @@ func (r *stagedReader) paged(key []byte, t snapshot.KeyType) (summary, error) {
 	return r.finish(key, summary{count: r.d.Count(), digest: r.d.Sum()})
 }
 
+// aheadBytes is up to what size of the last page the next one is asked for
+// before this one is read, so that server and reader work side by side. Larger
+// ones would only fill the server's output buffer.
+const aheadBytes = 1 << 20
+
 func (r *stagedReader) scanPages(verb string, key []byte, t snapshot.KeyType) error {
-	for cursor := "0"; ; {
-		if err := r.send(verb, key, cursor, "COUNT", strconv.Itoa(readPage)); err != nil {
-			return err
-		}
-		if err := r.conn.Flush(); err != nil {
-			return err
-		}
-		if _, err := r.header(resp.Array); err != nil {
-			return err
-		}
-		h, err := r.header(resp.Bulk)
+	if err := r.askPage(verb, key, "0", "COUNT", strconv.Itoa(readPage)); err != nil {
+		return err
+	}
+	for ahead := false; ; ahead = r.page <= aheadBytes {
+		r.page = 0
+		cursor, err := r.cursor()
 		if err != nil {
 			return err
 		}
-		if err := r.hold(h.Len); err != nil {
+		ask := func() error { return r.askPage(verb, key, cursor, "COUNT", strconv.Itoa(readPage)) }
+		if ahead && cursor != "0" {
+			if err := ask(); err != nil {
+				return err
+			}
+		}
+		if err := r.elements(t, 0); err != nil || cursor == "0" {
 			return err
 		}
-		cursor = string(r.field)
-		if err := r.elements(t, 0); err != nil {
-			return err
-		}
-		if cursor == "0" {
-			return nil
+		if !ahead {
+			if err := ask(); err != nil {
+				return err
+			}
 		}
 	}
 }
 
+// cursor reads the head of a scan's reply: its two parts, and the cursor.
+func (r *stagedReader) cursor() (string, error) {
+	if _, err := r.header(resp.Array); err != nil {
+		return "", err
+	}
+	h, err := r.header(resp.Bulk)
+	if err != nil {
+		return "", err
+	}
+	if err := r.hold(h.Len); err != nil {
+		return "", err
+	}
+	return string(r.field), nil
+}
+
+func (r *stagedReader) askPage(verb string, key []byte, words ...string) error {
+	if err := r.send(verb, key, words...); err != nil {
+		return err
+	}
+	return r.conn.Flush()
+}
+
 func (r *stagedReader) rankPages(verb string, key []byte, t snapshot.KeyType, more ...string) error {
+	ask := func(from int64) error {
+		words := []string{strconv.FormatInt(from, 10), strconv.FormatInt(from+readPage-1, 10)}
+		return r.askPage(verb, key, append(words, more...)...)
+	}
+	if err := ask(0); err != nil {
+		return err
+	}
+	ahead := false
 	for from := int64(0); ; from += readPage {
-		words := append([]string{strconv.FormatInt(from, 10), strconv.FormatInt(from+readPage-1, 10)}, more...)
-		if err := r.send(verb, key, words...); err != nil {
-			return err
+		if ahead {
+			if err := ask(from + readPage); err != nil {
+				return err
+			}
 		}
-		if err := r.conn.Flush(); err != nil {
-			return err
-		}
+		r.page = 0
 		was := r.d.Count() + uint64(len(r.large))
 		if err := r.elements(t, from); err != nil {
 			return err
 		}
-		if r.d.Count()+uint64(len(r.large))-was < readPage {
+		full := r.d.Count()+uint64(len(r.large))-was == readPage
+		switch {
+		case !full && ahead: // the one that was asked for has nothing
+			return r.elements(t, from+readPage)
+		case !full:
 			return nil
+		case !ahead:
+			if err := ask(from + readPage); err != nil {
+				return err
+			}
 		}
+		ahead = r.page <= aheadBytes
 	}
 }

@@ -29,6 +29,7 @@ type stagedReader struct {
 	field []byte
 	buf   [32 << 10]byte
 	large []int64 // ranks of zset members that were passed over
+	page  int64   // bytes of bulks since a reader of pages set it to 0
 }
 
 // summary reads one key when nothing else is outstanding on the connection.
@@ -116,6 +117,8 @@ func (r *stagedReader) header(want resp.Kind) (resp.Header, error) {
 		return h, h.Err
 	case h.Kind != want:
 		return h, fmt.Errorf("%w: %s where %s was to come", resp.ErrProtocol, h.Kind, want)
+	case want == resp.Bulk:
+		r.page += h.Len
 	}
 	return h, nil
 }
