@@ -120,25 +120,22 @@ func (a *app) checkpointShow(ctx *cli.Context) error {
 }
 
 func showDetail(w io.Writer, d api.Detail, now time.Time) {
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "%-16s %s\n", name, fmt.Sprintf(format, args...))
-	}
-	line(string(d.Kind), "%s of job %s, %s", nameOf(d.Checkpoint), quoted(d.Job), d.State)
-	line("trigger", "%s, started %s (%s ago)", d.Trigger, when(d.StartedAt), since(d.StartedAt, now))
+	line(w, string(d.Kind), "%s of job %s, %s", nameOf(d.Checkpoint), quoted(d.Job), d.State)
+	line(w, "trigger", "%s, started %s (%s ago)", d.Trigger, when(d.StartedAt), since(d.StartedAt, now))
 	if d.Failure != nil {
-		line("failure", "%s: %s", d.Failure.Reason, d.Failure.Message)
+		line(w, "failure", "%s: %s", d.Failure.Reason, quoted(d.Failure.Message))
 	}
 	if m := marks(d.Checkpoint); m != "" && d.Failure == nil {
-		line("remarks", "%s", m)
+		line(w, "remarks", "%s", m)
 	}
-	if d.State != snapshot.StateCompleted {
+	if d.State != snapshot.StateCompleted || d.Identity == nil {
 		return
 	}
-	line("cut", "grade %s at %s, writers waited %.1f ms, took %s", d.Grade, when(*d.CutAt), d.StallMs, millis(d.DurationMs))
-	line("state of", "job %s, prefix %s, %s", quoted(d.Identity.Job), quoted(d.Identity.Prefix), d.Identity.Server)
-	line("holds", "%s keys, %s elements, %s; %d indexed keys did not exist", count(d.Keys), count(d.Elements), size(d.Bytes), d.Missing)
-	line("stored", "%s new, %s in %d chunks in all, format %d", size(d.StoredBytes), size(d.FullBytes), d.Chunks, d.Format)
-	line("parallelism", "%d of at most %d, hash %s, epoch %d", d.Parallelism, d.MaxParallelism, d.KeyGroups.Hash, d.Epoch)
+	line(w, "cut", "grade %s at %s, writers waited %.1f ms, took %s", d.Grade, when(*d.CutAt), d.StallMs, millis(d.DurationMs))
+	line(w, "state of", "job %s, prefix %s, %s", quoted(d.Identity.Job), quoted(d.Identity.Prefix), d.Identity.Server)
+	line(w, "holds", "%s keys, %s elements, %s; %d indexed keys did not exist", count(d.Keys), count(d.Elements), size(d.Bytes), d.Missing)
+	line(w, "stored", "%s new, %s in %d chunks in all, format %d", size(d.StoredBytes), size(d.FullBytes), d.Chunks, d.Format)
+	line(w, "parallelism", "%d of at most %d, hash %s, epoch %d", d.Parallelism, d.MaxParallelism, d.KeyGroups.Hash, d.Epoch)
 	if len(d.States) > 0 {
 		t := newTable(w, "OPERATOR", "STATE", "TYPE", "KEYS", "ELEMENTS", "SIZE")
 		for _, s := range d.States {
@@ -147,7 +144,7 @@ func showDetail(w io.Writer, d api.Detail, now time.Time) {
 		t.Render()
 	}
 	if len(d.Sources) > 0 {
-		t := newTable(w, "SOURCE", "GROUP", "PARTITION", "LAST DELIVERED", "PENDING")
+		t := newTable(w, "SOURCE", "CONSUMER GROUP", "PARTITION", "LAST DELIVERED", "PENDING")
 		for _, s := range d.Sources {
 			t.AppendRow([]any{quoted(s.Topic), quoted(s.Group), s.Partition, s.LastID, s.Pending})
 		}

@@ -13,6 +13,7 @@ import (
 	"keyframe/coordinator/api"
 	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
+	"keyframe/snapshot"
 )
 
 func (a *app) jobCommand() *cli.Command {
@@ -136,55 +137,76 @@ func (a *app) jobShow(ctx *cli.Context) error {
 	return a.show(j, func(w io.Writer) { showJob(w, j, time.Now()) })
 }
 
+// line writes a name and what it is.
+func line(w io.Writer, name, format string, args ...any) {
+	fmt.Fprintf(w, "%-16s %s\n", name, fmt.Sprintf(format, args...))
+}
+
 func showJob(w io.Writer, j api.Job, now time.Time) {
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "%-16s %s\n", name, fmt.Sprintf(format, args...))
-	}
-	line("job", "%s", quoted(j.Name))
-	line("state", "%s under %s", j.Server, quoted(j.Root))
-	line("health", "%s since %s", j.Health.State, when(j.Health.Since))
+	line(w, "job", "%s", quoted(j.Name))
+	line(w, "state", "%s under %s", j.Server, quoted(j.Root))
+	line(w, "health", "%s since %s", j.Health.State, when(j.Health.Since))
 	if j.Health.Message != "" {
-		line("", "%s", j.Health.Message)
+		line(w, "", "%s", quoted(j.Health.Message))
 	}
 	for _, warning := range j.Health.Warnings {
-		line("warning", "%s", warning)
+		line(w, "warning", "%s", quoted(warning))
 	}
-	line("epoch", "%d", j.Epoch)
-	line("parallelism", "%d of at most %d", j.Parallelism, j.MaxParallelism)
+	line(w, "epoch", "%d", j.Epoch)
+	line(w, "parallelism", "%d of at most %d", j.Parallelism, j.MaxParallelism)
 	for _, r := range j.Ranges {
-		line("", "subtask %d: key groups %d to %d", r.Subtask, r.Start, r.End)
+		line(w, "", "subtask %d: key groups %d to %d", r.Subtask, r.Start, r.End)
 		if r.Subtask == 7 && len(j.Ranges) > 9 {
-			line("", "… and %d more", len(j.Ranges)-8)
+			line(w, "", "… and %d more", len(j.Ranges)-8)
 			break
 		}
 	}
-	schedule := j.Config.Checkpoint.Schedule
-	switch {
-	case schedule == "":
-		schedule = "on demand only"
-	case j.Paused:
-		schedule += " (paused)"
-	case j.NextCheckpoint != nil:
-		schedule += fmt.Sprintf(", next in %s", j.NextCheckpoint.Sub(now).Round(time.Second))
-	}
-	line("schedule", "%s; %d times skipped", schedule, j.SkippedTicks)
-	if j.Last != nil {
-		line("last checkpoint", "%s, %s old, %s keys, %s elements", nameOf(*j.Last), since(j.Last.StartedAt, now), count(j.Last.Keys), count(j.Last.Elements))
-	} else {
-		line("last checkpoint", "none")
-	}
-	line("failures", "%d in a row", j.Failures)
-	if j.Head != 0 {
-		line("recovery", "of lost state would restore checkpoint %d", j.Head)
-	}
+	line(w, "schedule", "%s; %d times skipped", scheduleOf(j, now), j.SkippedTicks)
+	showLast(w, j, now)
 	if j.Undo != 0 {
-		line("undo", "would restore checkpoint %d", j.Undo)
+		line(w, "undo", "would restore checkpoint %d", j.Undo)
 	}
 	if r := j.Recovery; r != nil {
-		line("recovering", "since %s, %d attempts; last error: %s", when(r.Since), r.Attempts, r.LastError)
+		line(w, "recovering", "since %s, %d attempts; last error: %s", when(r.Since), r.Attempts, quoted(r.LastError))
 	}
 	if o := j.Operation; o != nil {
-		line("now", "%s %s: %s", o.Kind, o.ID, o.Progress.Phase)
+		line(w, "now", "%s %s: %s", o.Kind, o.ID, o.Progress.Phase)
+	}
+}
+
+func scheduleOf(j api.Job, now time.Time) string {
+	s := j.Config.Checkpoint.Schedule
+	switch {
+	case s == "":
+		return "on demand only"
+	case j.Paused:
+		return s + " (paused)"
+	case j.NextCheckpoint != nil:
+		return s + ", next in " + j.NextCheckpoint.Sub(now).Round(time.Second).String()
+	}
+	return s
+}
+
+// showLast shows the newest checkpoint, and the newest good one where that is
+// another.
+func showLast(w io.Writer, j api.Job, now time.Time) {
+	describe := func(c snapshot.Checkpoint) string {
+		return fmt.Sprintf("%s, %s old, %s keys, %s elements", nameOf(c), since(c.StartedAt, now), count(c.Keys), count(c.Elements))
+	}
+	switch {
+	case j.Last == nil:
+		line(w, "last checkpoint", "none")
+	case j.Last.Bad == "":
+		line(w, "last checkpoint", "%s", describe(*j.Last))
+	default:
+		line(w, "last checkpoint", "%s; BAD: %s", describe(*j.Last), quoted(j.Last.Bad))
+		if j.Good != nil {
+			line(w, "last good one", "%s", describe(*j.Good))
+		}
+	}
+	line(w, "failures", "%d in a row", j.Failures)
+	if j.Head != 0 {
+		line(w, "recovery", "of lost state would restore checkpoint %d", j.Head)
 	}
 }
 

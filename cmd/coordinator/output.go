@@ -31,6 +31,12 @@ func (a *app) show(v any, plain func(w io.Writer)) error {
 	return nil
 }
 
+// numbers are the columns that stand to the right.
+var numbers = map[string]bool{
+	"AGE": true, "TOOK": true, "STALL": true, "KEYS": true, "ELEMENTS": true, "SIZE": true, "STORED": true, "P": true, "FAILURES": true,
+	"REMOVE": true, "EXPIRED": true, "HASH": true, "GROUP": true, "SUBTASK": true, "PARTITION": true, "PENDING": true, "STATE KEYS": true,
+}
+
 // newTable is a plain table on w; call Render.
 func newTable(w io.Writer, header ...any) table.Writer {
 	t := table.NewWriter()
@@ -40,6 +46,13 @@ func newTable(w io.Writer, header ...any) table.Writer {
 	t.Style().Options.SeparateColumns = false
 	t.Style().Format.Header, t.Style().Format.Footer = text.FormatDefault, text.FormatDefault
 	t.AppendHeader(table.Row(header))
+	var columns []table.ColumnConfig
+	for i, h := range header {
+		if name, ok := h.(string); ok && numbers[name] {
+			columns = append(columns, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight, AlignFooter: text.AlignRight})
+		}
+	}
+	t.SetColumnConfigs(columns)
 	return t
 }
 
