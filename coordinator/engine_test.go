@@ -219,6 +219,54 @@ func TestUnreachableStateStoreFailsAttemptsAndComesBack(t *testing.T) {
 	}, func(o *Options) { d.Backend = o.Backend; o.Backend = d })
 }
 
+// blink is a backend that can't be looked at for a moment, after which another
+// state is there.
+type blink struct {
+	statebackend.Backend
+	meanwhile atomic.Pointer[func()]
+	ran       atomic.Pointer[string] // run id of the last cut's request
+}
+
+func (b *blink) Look(ctx context.Context, job statebackend.Job) (statebackend.Glimpse, error) {
+	if do := b.meanwhile.Swap(nil); do != nil {
+		(*do)()
+		return statebackend.Glimpse{}, statebackend.ErrUnreachable
+	}
+	return b.Backend.Look(ctx, job)
+}
+
+func (b *blink) Cut(ctx context.Context, r statebackend.CutRequest, s snapshot.Sink) (statebackend.Cut, error) {
+	b.ran.Store(&r.RunID)
+	return b.Backend.Cut(ctx, r, s)
+}
+
+func TestI5WhatWasNotLookedAtIsNotCut(t *testing.T) {
+	b := &blink{}
+	inBubble(t, func(t *testing.T, w *world) {
+		job := testJob("flights")
+		w.write(job, 150, "kept")
+		w.apply(job)
+		w.checkpoint("flights")
+		look, err := w.store.Look(t.Context(), job.Key())
+		require.NoError(t, err)
+		require.Equal(t, look.Server.RunID, *b.ran.Load(), "the cut is told which run of the server was looked at")
+
+		b.ran.Store(nil)
+		lose := func() {
+			w.store.Lose()
+			w.write(job, 2, "begun anew")
+		}
+		b.meanwhile.Store(&lose)
+		w.failed(w.c.Checkpoint(t.Context(), "flights", CheckpointRequest{}))
+		require.Nil(t, b.ran.Load(), "nothing was cut")
+		attempt := w.history("flights")[1]
+		require.Equal(t, snapshot.StateFailed, attempt.State)
+		require.Equal(t, snapshot.FailConnection, attempt.Failure.Reason)
+		w.pass(3 * time.Second)
+		require.Equal(t, `"kept-9"`, w.read(job, 3, 9))
+	}, func(o *Options) { b.Backend = o.Backend; o.Backend = b })
+}
+
 func TestI10IdsGrowOverANewStoreFile(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		job := testJob("flights")

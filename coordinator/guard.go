@@ -33,6 +33,7 @@ type lineage struct {
 	id          snapshot.ID // 0 when there is no completed checkpoint
 	incarnation string
 	attempt     snapshot.ID
+	epoch       uint64
 	runID       string
 }
 
@@ -45,9 +46,10 @@ type verdict struct {
 }
 
 // assess is the guard of invariant I5, a pure function: lost state is told
-// from empty state by the incarnation, and older state by the attempt that the
-// record remembers (it is written before each cut, so a state that holds a
-// smaller one is older than that cut) together with a new run id.
+// from empty state by the incarnation, and older state by a new run id together
+// with the newest cut that the record remembers (it is written with each cut,
+// before any write after it, so a state that holds a smaller one has not come
+// through that cut), or with an epoch from before the last flip.
 func assess(g statebackend.Glimpse, newest lineage, server string) verdict {
 	r := g.Record
 	switch {
@@ -62,11 +64,14 @@ func assess(g statebackend.Glimpse, newest lineage, server string) verdict {
 	case r.Incarnation != newest.incarnation:
 		return verdict{health: HealthForeign, message: fmt.Sprintf(
 			"checkpoint %d was taken from incarnation %s, but %s holds incarnation %s", newest.id, newest.incarnation, server, r.Incarnation)}
-	case r.Attempt < newest.attempt && g.Server.RunID != newest.runID:
+	case r.Cut < newest.attempt && g.Server.RunID != newest.runID:
 		return verdict{health: HealthOlder, message: fmt.Sprintf(
-			"%s restarted with a state that knows checkpoint attempt %d, but checkpoint %d was taken at attempt %d", server, r.Attempt, newest.id, newest.attempt)}
+			"%s restarted with a state that knows the cut of attempt %d, but checkpoint %d was taken at attempt %d", server, r.Cut, newest.id, newest.attempt)}
+	case r.Epoch < newest.epoch && g.Server.RunID != newest.runID:
+		return verdict{health: HealthOlder, message: fmt.Sprintf(
+			"%s restarted with a state of epoch %d, but epoch %d has been live", server, r.Epoch, newest.epoch)}
 	}
-	return verdict{health: HealthOK, repair: r.Attempt < newest.attempt}
+	return verdict{health: HealthOK, repair: r.Attempt < newest.attempt || r.Cut < newest.attempt}
 }
 
 func assessNew(g statebackend.Glimpse, server string) verdict {

@@ -10,16 +10,26 @@ import (
 	"keyframe/statebackend"
 )
 
+// glimpse is a look at a state that has come through the cut of its attempt,
+// in epoch 4.
 func glimpse(incarnation string, attempt snapshot.ID, run string, indexed uint64) statebackend.Glimpse {
 	return statebackend.Glimpse{
 		Server:  snapshot.ServerInfo{RunID: run},
-		Record:  statebackend.Record{Incarnation: incarnation, Attempt: attempt},
+		Record:  statebackend.Record{Incarnation: incarnation, Attempt: attempt, Cut: attempt, Epoch: 4},
 		Indexed: indexed, Where: "database 0 has 12 keys",
 	}
 }
 
 func TestI5AssessTellsLostFromEmptyFromOlder(t *testing.T) {
-	newest := lineage{id: 7, incarnation: "inc-a", attempt: 7, runID: "run-1"}
+	newest := lineage{id: 7, incarnation: "inc-a", attempt: 7, epoch: 4, runID: "run-1"}
+	begun := glimpse("inc-a", 7, "run-2", 3) // saved between the note of attempt 7 and its cut
+	begun.Record.Cut = 6
+	ahead := begun
+	ahead.Record.Attempt = 9
+	unmarked := glimpse("inc-a", 8, "run-1", 3)
+	unmarked.Record.Cut = 6
+	flipped := newest // restored since the newest checkpoint
+	flipped.epoch = 5
 	marked := glimpse("inc-a", 7, "run-1", 3)
 	marked.Record.Restore = &statebackend.Mark{ID: "r9", Kind: "restore", Checkpoint: 5, StartedAt: time.Unix(1e9, 0)}
 	for _, c := range []struct {
@@ -39,6 +49,10 @@ func TestI5AssessTellsLostFromEmptyFromOlder(t *testing.T) {
 		{name: "a flush without restart is loss", look: glimpse("", 0, "run-1", 0), newest: newest, want: HealthLost},
 		{name: "another incarnation is foreign", look: glimpse("inc-b", 7, "run-1", 3), newest: newest, want: HealthForeign, says: "inc-b"},
 		{name: "an older file came back", look: glimpse("inc-a", 5, "run-2", 3), newest: newest, want: HealthOlder, says: "attempt 5"},
+		{name: "an older file that knows the attempt and not its cut came back", look: begun, newest: newest, want: HealthOlder, says: "cut of attempt 6"},
+		{name: "whatever was begun on it since", look: ahead, newest: newest, want: HealthOlder, says: "cut of attempt 6"},
+		{name: "a file from before the last flip came back", look: glimpse("inc-a", 7, "run-2", 3), newest: flipped, want: HealthOlder, says: "epoch 5"},
+		{name: "a lost mark of a cut is written again", look: unmarked, newest: newest, want: HealthOK, repair: true},
 		{name: "a restart with all its state is fine", look: glimpse("inc-a", 7, "run-2", 3), newest: newest, want: HealthOK},
 		{name: "behind without a restart is a lost note", look: glimpse("inc-a", 6, "run-1", 3), newest: newest, want: HealthOK, repair: true},
 		{name: "a mark comes before everything", look: marked, newest: newest, want: HealthMarked, says: "r9"},

@@ -29,6 +29,7 @@ type lineageRecord struct {
 	Base        snapshot.ID `json:"base"`
 	Incarnation string      `json:"incarnation"`
 	Attempt     snapshot.ID `json:"attempt"`
+	Epoch       uint64      `json:"epoch"`
 	RunID       string      `json:"runId"`
 }
 
@@ -57,26 +58,28 @@ func (j *job) flipped(ctx context.Context, e restore.Entry) error {
 	if e.From != "" {
 		base = 0 // it is in another job's history
 	}
-	return j.keepLineage(ctx, base)
+	return j.keepLineage(ctx, base, e.Epoch)
 }
 
-// keepLineage remembers what is live now.
-func (j *job) keepLineage(ctx context.Context, base snapshot.ID) error {
+// keepLineage remembers what is live now, in an epoch that is no smaller.
+func (j *job) keepLineage(ctx context.Context, base snapshot.ID, epoch uint64) error {
 	name := j.config().Name
 	history, err := j.c.opts.Store.List(ctx, name)
 	if err != nil {
 		return fmt.Errorf("list checkpoints of %q: %w", name, err)
 	}
-	r := lineageRecord{Base: base}
+	r := lineageRecord{Base: base, Epoch: epoch}
 	for _, cp := range history {
 		if cp.State == snapshot.StateCompleted {
 			r.Newest = cp.ID
 		}
 	}
-	// Without an answer the branch is remembered all the same; the incarnation
-	// is then taken to be that of the newest checkpoint, as it mostly is.
-	if g, err := j.c.opts.Backend.Look(ctx, j.key()); err == nil {
+	// Without an answer, or when an older state has come back since the flip, the
+	// branch is remembered all the same; the incarnation is then taken to be
+	// that of the newest checkpoint, as it mostly is.
+	if g, err := j.c.opts.Backend.Look(ctx, j.key()); err == nil && g.Record.Epoch >= epoch {
 		r.Incarnation, r.Attempt, r.RunID = g.Record.Incarnation, g.Record.Attempt, g.Server.RunID
+		r.Epoch = g.Record.Epoch
 	}
 	return j.c.put(ctx, bucketLineage, name, r)
 }
@@ -111,6 +114,9 @@ func (c *Coordinator) lineage(ctx context.Context, job string, last *snapshot.Ch
 		return lineage{}, r, fmt.Errorf("manifest of checkpoint %d of %q: %w", last.ID, last.Job, err)
 	}
 	l := lineageOf(m)
+	if r.Newest == l.id {
+		l.epoch = max(l.epoch, r.Epoch)
+	}
 	if r.Newest == l.id && r.Incarnation != "" {
 		l.incarnation, l.attempt, l.runID = r.Incarnation, r.Attempt, r.RunID
 	}
@@ -262,7 +268,7 @@ func (c *Coordinator) Unmark(_ context.Context, name string) (*Operation, error)
 		j.c.emit(Event{Kind: EventResumed, Job: name, ID: r.Checkpoint, Reason: r.Kind, Message: r.Message})
 		if r.Flipped {
 			// Whose history its checkpoint is in is not known.
-			if err := j.keepLineage(ctx, 0); err != nil {
+			if err := j.keepLineage(ctx, 0, 0); err != nil {
 				return nil, Explain(err)
 			}
 		}

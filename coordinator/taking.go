@@ -132,7 +132,10 @@ func (j *job) take(ctx context.Context, op *Operation, req cut.Request) (*snapsh
 	if err != nil && !isUnreachable(err) {
 		return nil, err
 	}
-	req.Job, req.Incarnation, req.After = spec, g.Record.Incarnation, g.Record.Attempt
+	// What can't be looked at may be there again a moment later, with another
+	// state: the attempt is only recorded.
+	req.Unseen = err
+	req.Job, req.Incarnation, req.RunID, req.After = spec, g.Record.Incarnation, g.Server.RunID, g.Record.Attempt
 	req.Parent = j.head()
 	req.Started = func(id snapshot.ID) {
 		j.c.emit(Event{Kind: EventCheckpointStarted, Job: spec.Name, ID: id, Operation: op.Status().ID, Reason: string(req.Trigger), Message: fmt.Sprintf("checkpoint %d started (%s)", id, req.Trigger)})
@@ -184,7 +187,7 @@ func (j *job) taken(out cut.Outcome, op *Operation) {
 }
 
 func lineageOf(m *snapshot.Manifest) lineage {
-	return lineage{id: m.Checkpoint.ID, incarnation: m.Incarnation, attempt: m.Attempt, runID: m.Server.RunID}
+	return lineage{id: m.Checkpoint.ID, incarnation: m.Incarnation, attempt: m.Attempt, epoch: m.Checkpoint.Epoch, runID: m.Server.RunID}
 }
 
 func (j *job) newestID() snapshot.ID {

@@ -173,7 +173,7 @@ func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
 	}
 	if v.repair {
 		// Not needed for the guard's verdict today, only for the next one.
-		err := j.c.opts.Backend.Note(ctx, spec.Key(), g.Record.Incarnation, statebackend.Notes{Attempt: newest.attempt})
+		err := j.c.opts.Backend.Note(ctx, spec.Key(), g.Record.Incarnation, statebackend.Notes{Attempt: max(g.Record.Attempt, newest.attempt), Cut: newest.attempt})
 		if err != nil {
 			j.c.emit(Event{Kind: EventRecordFailed, Job: spec.Name, Message: "repair the record: " + err.Error()})
 		}

@@ -9,12 +9,13 @@ import (
 )
 
 // Record is the coordinator's hash beside a job's state. Fields of the hash:
-// incarnation, epoch, attempt, checkpoint, checkpointAt (RFC 3339), restore
-// (JSON of Mark), flipped.
+// incarnation, epoch, attempt, cut, checkpoint, checkpointAt (RFC 3339),
+// restore (JSON of Mark), flipped.
 type Record struct {
 	Incarnation  string      // random; "" when the record is not there
 	Epoch        uint64      // fencing token, grows with each restore and assignment
 	Attempt      snapshot.ID // newest attempt begun
+	Cut          snapshot.ID // newest attempt whose cut this state has come through
 	Checkpoint   snapshot.ID // newest completed
 	CheckpointAt time.Time
 	Restore      *Mark  // a restore in progress
@@ -60,6 +61,7 @@ type Glimpse struct {
 // Notes are fields of the record to write; zero ones stay as they are.
 type Notes struct {
 	Attempt      snapshot.ID
+	Cut          snapshot.ID
 	Checkpoint   snapshot.ID
 	CheckpointAt time.Time
 }

@@ -19,6 +19,7 @@ const (
 	FieldIncarnation  = "incarnation"
 	FieldEpoch        = "epoch"
 	FieldAttempt      = "attempt"
+	FieldCut          = "cut"
 	FieldCheckpoint   = "checkpoint"
 	FieldCheckpointAt = "checkpointAt" // RFC 3339, UTC
 	FieldRestore      = "restore"      // JSON of Mark
@@ -41,6 +42,7 @@ func EncodeRecord(r Record) (map[string][]byte, error) {
 	put(FieldIncarnation, r.Incarnation)
 	number(FieldEpoch, r.Epoch)
 	number(FieldAttempt, uint64(r.Attempt))
+	number(FieldCut, uint64(r.Cut))
 	number(FieldCheckpoint, uint64(r.Checkpoint))
 	if !r.CheckpointAt.IsZero() {
 		put(FieldCheckpointAt, r.CheckpointAt.UTC().Format(time.RFC3339Nano))
@@ -63,11 +65,11 @@ func DecodeRecord(fields map[string][]byte) (Record, error) {
 		Incarnation: string(fields[FieldIncarnation]),
 		Flipped:     string(fields[FieldFlipped]),
 	}
-	var attempt, checkpoint uint64
+	var attempt, cut, checkpoint uint64
 	for _, n := range []struct {
 		name string
 		to   *uint64
-	}{{FieldEpoch, &r.Epoch}, {FieldAttempt, &attempt}, {FieldCheckpoint, &checkpoint}} {
+	}{{FieldEpoch, &r.Epoch}, {FieldAttempt, &attempt}, {FieldCut, &cut}, {FieldCheckpoint, &checkpoint}} {
 		text, ok := fields[n.name]
 		if !ok {
 			continue
@@ -78,7 +80,7 @@ func DecodeRecord(fields map[string][]byte) (Record, error) {
 		}
 		*n.to = v
 	}
-	r.Attempt, r.Checkpoint = snapshot.ID(attempt), snapshot.ID(checkpoint)
+	r.Attempt, r.Cut, r.Checkpoint = snapshot.ID(attempt), snapshot.ID(cut), snapshot.ID(checkpoint)
 	if text, ok := fields[FieldCheckpointAt]; ok {
 		at, err := time.Parse(time.RFC3339Nano, string(text))
 		if err != nil {

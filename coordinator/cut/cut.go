@@ -32,6 +32,8 @@ type Request struct {
 	Parent      snapshot.ID
 	Grade       snapshot.Grade // "" is the job's own
 	Incarnation string         // that the state must have; "" skips the check
+	RunID       string         // of the server that was looked at; "" skips the check
+	Unseen      error          // why the state could not be looked at: the attempt fails with it
 	After       snapshot.ID    // the id must be greater
 	// Started is told the id once the attempt is recorded; may be nil.
 	Started func(snapshot.ID)
@@ -71,6 +73,9 @@ func (t Taker) Take(ctx context.Context, req Request) (Outcome, error) {
 	defer w.Abort()
 	if req.Started != nil {
 		req.Started(w.ID())
+	}
+	if req.Unseen != nil {
+		return t.failed(ctx, w, req, req.Unseen)
 	}
 	m, err := t.fill(ctx, w, req)
 	if err == nil {
@@ -145,7 +150,7 @@ func (t Taker) fill(ctx context.Context, w snapshot.Writer, req Request) (*snaps
 
 func (t Taker) cutRequest(req Request) statebackend.CutRequest {
 	r := statebackend.CutRequest{
-		Job: req.Job.Key(), Grade: req.Grade, Incarnation: req.Incarnation,
+		Job: req.Job.Key(), Grade: req.Grade, Incarnation: req.Incarnation, RunID: req.RunID,
 		MaxPause: time.Duration(req.Job.Checkpoint.MaxPause),
 	}
 	if r.Grade == "" {

@@ -132,16 +132,6 @@ func (d *daemon) stop() {
 	require.Zero(d.t, cmd.ProcessState.ExitCode(), "exit code of a stop")
 }
 
-// ended reports whether the process has ended.
-func (d *daemon) ended() bool {
-	select {
-	case <-d.done:
-		return true
-	default:
-		return false
-	}
-}
-
 // tail is the end of the log.
 func (d *daemon) tail(n int) string {
 	data, err := os.ReadFile(d.log)

@@ -75,7 +75,7 @@ func zsetKey(id int) string                    { return job.WindowDueKey(scope(i
 
 // registration registers a writer's keys, as its process does once at start.
 func registration(id int) [][]any {
-	names := []string{key(id, "seq"), key(id, "table"), key(id, "counts"), key(id, "blob"), keyed(id, "recent", "s:x"), keyed(id, "seen", "s:y"), zsetKey(id)}
+	names := []string{key(id, "seq"), key(id, "chain"), key(id, "table"), key(id, "counts"), key(id, "blob"), keyed(id, "recent", "s:x"), keyed(id, "seen", "s:y"), zsetKey(id)}
 	for i := range sessions {
 		names = append(names, ring(id, "session", i))
 	}

@@ -8,9 +8,11 @@ import (
 	"strings"
 )
 
-// seqs are how far each writer was, and the common counter.
+// seqs are how far each writer was, with its newest link, and the common
+// counter.
 type seqs struct {
 	writer [writers]uint64
+	link   [writers]uint64
 	pair   uint64
 }
 
@@ -32,6 +34,7 @@ func progressOf(c content) seqs {
 	var s seqs
 	for id := range writers {
 		s.writer[id] = c.number(key(id, "seq"), "s:solo")
+		s.link[id] = c.number(key(id, "chain"), "s:solo")
 	}
 	a, _, _, _ := pairKeys()
 	s.pair = c.number(a, "s:n")
@@ -53,6 +56,7 @@ func violations(c content, static map[string]entry, memory *replays) []string {
 		if seq == 0 {
 			names = append(names, key(id, "seq"), key(id, "counts"))
 		}
+		names = append(names, key(id, "chain"))
 	}
 	for name, e := range static {
 		expected[name] = e
@@ -127,6 +131,9 @@ func pairRules(c content, rest map[string]entry) []string {
 	}
 	for _, name := range []string{a, b, list, count} {
 		delete(rest, name)
+	}
+	for id := range writers {
+		delete(rest, key(id, "chain")) // its content is for chains to judge
 	}
 	return out
 }

@@ -21,6 +21,7 @@ type fleet struct {
 	c      *redis.Client
 	lossy  bool
 	memory *replays
+	chains chains
 
 	gate    sync.RWMutex // held for reading by a writer that writes
 	stopped bool
@@ -175,7 +176,11 @@ func (f *fleet) moved(ctx context.Context, tx *redis.Tx, id int, seq uint64) err
 func (f *fleet) transact(ctx context.Context, tx *redis.Tx, m *model, fresh bool) error {
 	var epoch *redis.StringCmd
 	steps := 1 + int(mix(m.id, m.seq)%7)
-	_, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	parent, _, err := number(tx.HGet(ctx, key(m.id, "chain"), "s:solo"))
+	if err != nil {
+		return err
+	}
+	_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		do := func(words ...any) { p.Do(ctx, words...) }
 		if fresh {
 			for _, words := range registration(m.id) {
@@ -188,6 +193,7 @@ func (f *fleet) transact(ctx context.Context, tx *redis.Tx, m *model, fresh bool
 		}
 		do(m.counts()...)
 		do("HSET", key(m.id, "seq"), "s:solo", m.seq)
+		do("HSET", key(m.id, "chain"), "s:solo", f.chains.after(parent))
 		epoch = p.HGet(ctx, job.Record(), "epoch")
 		return nil
 	})

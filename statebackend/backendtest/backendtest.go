@@ -78,6 +78,7 @@ var parts = []struct {
 	{"cut expired", testCutExpired},
 	{"cut is one instant", testCutIsOneInstant},
 	{"cut writes nothing", testCutWritesNothing},
+	{"cut marks the record", testCutMarks},
 	{"cut refusals", testCutRefusals},
 	{"cut sink error", testCutSinkError},
 	{"cut opaque", testOpaque},

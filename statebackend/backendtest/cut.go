@@ -199,6 +199,37 @@ func testCutWritesNothing(t *testing.T, h Harness) {
 	require.Empty(t, snapshot.DiffKeys(first, second), "expiries too are as they were")
 }
 
+// testCutMarks (I5): the record knows the newest cut that the state has come
+// through, and a store that was started anew isn't cut unseen.
+func testCutMarks(t *testing.T, h Harness) {
+	fill(t, h, job, "mark")
+	require.NoError(t, h.Backend.Note(ctxOf(t), job, "incarnation-mark", statebackend.Notes{Attempt: 31}))
+	before := dump(t, h, job.Record())
+	look := func() statebackend.Glimpse {
+		g, err := h.Backend.Look(ctxOf(t), job)
+		require.NoError(t, err)
+		return g
+	}
+	seen := look()
+	require.Less(t, seen.Record.Cut, snapshot.ID(31))
+	cut, _ := cutOf(t, h, job)
+	require.Less(t, cut.Record.Cut, snapshot.ID(31), "the cut itself is from before the mark")
+	want := seen.Record
+	want.Cut = 31
+	require.Equal(t, want, look().Record)
+	require.Equal(t, before, dump(t, h, job.Record()), "and nothing else is written")
+
+	require.NoError(t, h.Backend.Note(ctxOf(t), job, "incarnation-mark", statebackend.Notes{Attempt: 32}))
+	var r snapshot.Recorder
+	_, err := h.Backend.Cut(ctxOf(t), statebackend.CutRequest{Job: job, RunID: "another run"}, &r)
+	require.ErrorIs(t, err, statebackend.ErrStateLost)
+	require.ErrorContains(t, err, "another run")
+	require.EqualValues(t, 31, look().Record.Cut)
+	_, err = h.Backend.Cut(ctxOf(t), statebackend.CutRequest{Job: job, RunID: seen.Server.RunID}, &r)
+	require.NoError(t, err)
+	require.EqualValues(t, 32, look().Record.Cut)
+}
+
 func testCutRefusals(t *testing.T, h Harness) {
 	cut := func(req statebackend.CutRequest) error {
 		t.Helper()

@@ -75,8 +75,8 @@ func testNote(t *testing.T, h Harness) {
 	require.NoError(t, err)
 	at := time.Date(2025, 5, 6, 7, 8, 9, 0, time.UTC)
 	require.NoError(t, h.Backend.Note(ctx, job, "first", statebackend.Notes{Attempt: 3}))
-	require.NoError(t, h.Backend.Note(ctx, job, "first", statebackend.Notes{Checkpoint: 2, CheckpointAt: at}))
-	want := statebackend.Record{Incarnation: "first", Epoch: 1, Attempt: 3, Checkpoint: 2, CheckpointAt: at}
+	require.NoError(t, h.Backend.Note(ctx, job, "first", statebackend.Notes{Cut: 1, Checkpoint: 2, CheckpointAt: at}))
+	want := statebackend.Record{Incarnation: "first", Epoch: 1, Attempt: 3, Cut: 1, Checkpoint: 2, CheckpointAt: at}
 	look := func() statebackend.Record {
 		g, err := h.Backend.Look(ctx, job)
 		require.NoError(t, err)

@@ -78,7 +78,7 @@ func checkRestored(t testing.TB, h Harness, req statebackend.RestoreRequest, wan
 	cut, got := cutOf(t, h, req.Job)
 	own := req.Job.Assignment()
 	require.Empty(t, snapshot.DiffKeys(without(want, own), without(got, own)))
-	require.Equal(t, statebackend.Record{Incarnation: req.Incarnation, Epoch: req.NewEpoch, Attempt: req.Attempt,
+	require.Equal(t, statebackend.Record{Incarnation: req.Incarnation, Epoch: req.NewEpoch, Attempt: req.Attempt, Cut: req.Attempt,
 		Checkpoint: cut.Record.Checkpoint, CheckpointAt: cut.Record.CheckpointAt, Flipped: req.ID}, cut.Record)
 	if req.Assignment == nil {
 		require.Nil(t, cut.Assigned)

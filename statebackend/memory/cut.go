@@ -63,12 +63,21 @@ func (s *Store) still(ctx context.Context, req statebackend.CutRequest) (stateba
 	if err == nil {
 		err = cuttable(req, h)
 	}
+	if err == nil && req.RunID != "" && req.RunID != s.runID {
+		err = fmt.Errorf("%w: the store was emptied since it was looked at (run id %s, then %s)", statebackend.ErrStateLost, req.RunID, s.runID)
+	}
 	if err != nil {
 		return statebackend.Cut{}, nil, err
 	}
 	cut := statebackend.Cut{Grade: snapshot.GradeSnapshot, At: s.now(), Server: s.info(),
 		Record: h.record, Assigned: h.assigned, Operators: h.operators}
 	keys := s.freezeJob(req.Job, h.index)
+	if r := h.record; r.Attempt != r.Cut {
+		r.Cut = r.Attempt
+		if err := s.keep(req.Job, r); err != nil {
+			return statebackend.Cut{}, nil, err
+		}
+	}
 	cut.Stall = time.Since(start)
 	return cut, keys, nil
 }

@@ -114,7 +114,7 @@ func (g *staging) after(r statebackend.Record) statebackend.Record {
 	r.Restore, r.Flipped = nil, g.req.ID
 	r.Incarnation, r.Epoch = g.req.Incarnation, g.req.NewEpoch
 	if g.req.Attempt != 0 {
-		r.Attempt = g.req.Attempt
+		r.Attempt, r.Cut = g.req.Attempt, g.req.Attempt
 	}
 	r.Checkpoint = max(r.Checkpoint, g.req.Checkpoint)
 	return r

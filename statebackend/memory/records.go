@@ -69,7 +69,7 @@ func (s *Store) keep(job statebackend.Job, r statebackend.Record) error {
 	for f, v := range fields {
 		all[f] = v
 	}
-	for _, f := range []string{statebackend.FieldIncarnation, statebackend.FieldEpoch, statebackend.FieldAttempt,
+	for _, f := range []string{statebackend.FieldIncarnation, statebackend.FieldEpoch, statebackend.FieldAttempt, statebackend.FieldCut,
 		statebackend.FieldCheckpoint, statebackend.FieldCheckpointAt, statebackend.FieldRestore, statebackend.FieldFlipped} {
 		delete(all, f)
 	}
@@ -179,6 +179,9 @@ func (s *Store) Note(ctx context.Context, job statebackend.Job, incarnation stri
 	}
 	if n.Attempt != 0 {
 		r.Attempt = n.Attempt
+	}
+	if n.Cut != 0 {
+		r.Cut = n.Cut
 	}
 	if n.Checkpoint != 0 {
 		r.Checkpoint = n.Checkpoint

@@ -69,6 +69,10 @@ func (c *pausedCut) prepare(ctx context.Context) error {
 	if err := c.info.cuttable(); err != nil {
 		return err
 	}
+	if id := c.req.RunID; id != "" && c.info.runID != id {
+		return fmt.Errorf("%w: the server was started anew since it was looked at (run id %s, then %s): what it came back with isn't known yet",
+			statebackend.ErrStateLost, id, c.info.runID)
+	}
 	rights, err := c.b.checkCutRights(ctx, c.req)
 	if err != nil {
 		return err
@@ -98,6 +102,9 @@ func (c *pausedCut) underPause(ctx context.Context) (cut statebackend.Cut, err e
 	}
 	if err := c.pause.prove(); err != nil {
 		return cut, err
+	}
+	if attempt := cut.Record.Attempt; attempt != cut.Record.Cut {
+		c.pause.mark = []string{"HSET", c.req.Job.Record(), statebackend.FieldCut, attempt.String()}
 	}
 	stall, err := c.pause.end()
 	if err != nil {

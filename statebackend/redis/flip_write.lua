@@ -173,5 +173,5 @@ if at < tonumber(checkpoint) then
   call('HDEL', rec, 'checkpointAt')
 end
 call('HSET', rec, 'incarnation', incarnation, 'epoch', newepoch, 'flipped', id)
-if attempt ~= '0' then call('HSET', rec, 'attempt', attempt) end
+if attempt ~= '0' then call('HSET', rec, 'attempt', attempt, 'cut', attempt) end
 return {'ok', put, expired, removed}

@@ -75,6 +75,7 @@ type pause struct {
 	canary *canary // nil when the server denies it
 	total  time.Duration
 	reader *resp.Conn
+	mark   []string // a command that runs before the writers that are freed; nil for none
 
 	clean bool      // no reply is outstanding on the guard
 	asked bool      // a pause may be in force

@@ -31,7 +31,7 @@ func (p *pause) end() (stall time.Duration, err error) {
 	p.ended = true
 	err = errors.New("a reply is missing")
 	if p.clean {
-		err = p.unpause(p.guard)
+		err = p.unpauseAndMark()
 	}
 	refused := 0
 	for giveUp := time.Now().Add(unpauseRetries); err != nil; {
@@ -51,6 +51,27 @@ func (p *pause) end() (stall time.Duration, err error) {
 		return 0, nil
 	}
 	return time.Since(p.held), nil
+}
+
+// unpauseAndMark frees the writers on the pause's own connection, which no
+// other server can answer on, and marks the cut: in one packet, so that the
+// server runs the mark before the writers that it has held.
+func (p *pause) unpauseAndMark() error {
+	if p.mark == nil {
+		return p.unpause(p.guard)
+	}
+	err := errors.Join(p.guard.SetDeadline(time.Now().Add(unpauseTimeout)),
+		p.guard.Command("CLIENT", "UNPAUSE"), p.guard.Command(p.mark...), p.guard.Flush())
+	if err == nil {
+		_, err = p.guard.Reply(infoLimit)
+	}
+	if err != nil {
+		return p.b.mapError(err, "free writers")
+	}
+	// The writers are free. A mark that is missing (no right, no memory, a lost
+	// connection) is no reason to fail the cut: the record is repaired later.
+	_, _ = p.guard.Reply(infoLimit)
+	return nil
 }
 
 // unpause frees the writers over a connection with no reply outstanding.

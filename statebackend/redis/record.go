@@ -149,6 +149,9 @@ func (b *Backend) Note(ctx context.Context, job statebackend.Job, incarnation st
 	if n.Attempt != 0 {
 		fields = append(fields, statebackend.FieldAttempt, n.Attempt.String())
 	}
+	if n.Cut != 0 {
+		fields = append(fields, statebackend.FieldCut, n.Cut.String())
+	}
 	if n.Checkpoint != 0 {
 		fields = append(fields, statebackend.FieldCheckpoint, n.Checkpoint.String())
 	}

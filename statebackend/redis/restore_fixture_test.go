@@ -99,7 +99,7 @@ func fillJob(t testing.TB, c *goredis.Client, job statebackend.Job, seed string)
 	do("HSET", job.Registry(), small, "java.lang.Double|1", big, "java.lang.String|"+strconv.Itoa(len(seed)))
 	do("HSET", job.OperatorStates(), statebackend.OperatorField("op", "offsets"+seed), `{"mode":"list"}`)
 	do("SET", job.Assignment(), `{"epoch":3,"maxParallelism":128,"parallelism":2,"hash":"java","ranges":null}`)
-	do("HSET", job.Record(), "incarnation", "inc-"+seed, "epoch", "3", "checkpoint", "17", "checkpointAt", "2024-05-06T07:08:09Z", "attempt", "18")
+	do("HSET", job.Record(), "incarnation", "inc-"+seed, "epoch", "3", "checkpoint", "17", "checkpointAt", "2024-05-06T07:08:09Z", "attempt", "18", "cut", "18")
 }
 
 // readJob reads a job as a checkpoint would have it, in the order of a walk.

@@ -38,7 +38,7 @@ func TestRestoreMakesEqualAndTouchesNothingElseI3(t *testing.T) {
 	record, err := c.HGetAll(ctx, testJob.Record()).Result()
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{
-		"incarnation": "new-incarnation", "epoch": "7", "attempt": "21", "flipped": "r1",
+		"incarnation": "new-incarnation", "epoch": "7", "attempt": "21", "cut": "21", "flipped": "r1",
 		"checkpoint": "17", "checkpointAt": "2024-05-06T07:08:09Z",
 	}, record)
 	assigned, err := c.Get(ctx, testJob.Assignment()).Bytes()
