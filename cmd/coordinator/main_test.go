@@ -56,8 +56,14 @@ func (c checked) Run() int {
 		panic(err)
 	}
 	path := filepath.Join(dir, "record")
-	if err := os.Setenv(recordEnv, path); err != nil {
-		panic(err)
+	for name, value := range map[string]string{
+		recordEnv: path,
+		// Under the race detector a process would wait a second before it ends.
+		"GORACE": strings.TrimSpace(os.Getenv("GORACE") + " atexit_sleep_ms=0"),
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
 	}
 	code := c.m.Run()
 	if err := errorsOfTheWholeRun(path); err != nil {

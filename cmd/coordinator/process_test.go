@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -258,4 +260,33 @@ func TestTLSAndToken(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	require.Equal(t, 0, p.exit())
 	require.NotContains(t, p.log.String(), testToken)
+}
+
+func TestMetricsAndHealthOfARunningCoordinator(t *testing.T) {
+	d, _ := withFlights(t)
+	d.ok("checkpoint", "create", "flights")
+	get := func(path string) (int, string) {
+		resp, err := http.Get("http://" + d.addr + path)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		http.DefaultClient.CloseIdleConnections()
+		return resp.StatusCode, string(text)
+	}
+	status, text := get("/metrics")
+	require.Equal(t, 200, status)
+	for _, series := range []string{
+		`keyframe_checkpoint_attempts_total{job="flights",outcome="completed",reason=""} 1`,
+		`keyframe_checkpoint_duration_seconds_count{job="flights"} 1`,
+		`keyframe_last_checkpoint_elements{job="flights"} 1300`,
+		`keyframe_job_health{job="flights",state="ok"} 1`,
+		`keyframe_store_up 1`,
+	} {
+		require.Contains(t, text, series+"\n")
+	}
+	for _, path := range []string{"/healthz", "/readyz"} {
+		status, _ := get(path)
+		require.Equal(t, 200, status, path)
+	}
 }

@@ -27,7 +27,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script", RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			addr := freeAddr(t)
-			e.Vars = append(e.Vars, recordEnv+"="+os.Getenv(recordEnv), "API="+addr, "COORDINATOR_ADDR="+addr,
+			e.Vars = append(e.Vars, recordEnv+"="+os.Getenv(recordEnv), "GORACE="+os.Getenv("GORACE"), "API="+addr, "COORDINATOR_ADDR="+addr,
 				"REDIS_PASSWORD="+testPassword, "TZ=Asia/Kathmandu")
 			e.Values[worldKey{}] = &scriptWorld{t: t, seen: map[string]string{}}
 			return nil

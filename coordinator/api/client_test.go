@@ -86,12 +86,12 @@ func TestSomethingElseListens(t *testing.T) {
 	}
 	for name, addr := range map[string]string{
 		"a JSON service":          serve(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"items":[]}`) }),
-		"a JSON service's error":  serve(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":{"code":"busy"}}`, 409) }),
+		"a JSON service's error":  serve(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":{"code":"busy"}}`, http.StatusConflict) }),
 		"a web server":            serve(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>hello") }),
 		"one that has no page":    serve(http.NotFound),
 		"one that redirects":      serve(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", http.StatusFound) }),
-		"another service's error": serve(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":"nope"}`, 400) }),
-		"a server that fails":     serve(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, strings.Repeat("x", 5000), 500) }),
+		"another service's error": serve(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":"nope"}`, http.StatusBadRequest) }),
+		"a server that fails":     serve(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, strings.Repeat("x", 5000), http.StatusInternalServerError) }),
 		"a Redis":                 listen(t, func(c net.Conn) { fmt.Fprint(c, "-ERR wrong number of arguments for 'get' command\r\n") }),
 		"one that says nothing":   listen(t, func(net.Conn) {}),
 	} {

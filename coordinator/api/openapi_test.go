@@ -38,6 +38,7 @@ var allRoutes = []string{
 	"POST /v1/jobs/{job}/restore/plan",
 	"POST /v1/jobs/{job}/resume",
 	"POST /v1/jobs/{job}/undo",
+	"POST /v1/jobs/{job}/unmark",
 	"POST /v1/store/verify",
 	"PUT /v1/jobs/{job}",
 }
