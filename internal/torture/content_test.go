@@ -47,7 +47,7 @@ func (e entry) differs(o entry) string {
 	}
 	for i := range e.Elements {
 		if e.Elements[i] != o.Elements[i] {
-			return fmt.Sprintf("element %d: %.80q and %.80q", i, e.Elements[i], o.Elements[i])
+			return fmt.Sprintf("element %d: %.60q and %.60q", i, e.Elements[i], o.Elements[i])
 		}
 	}
 	return "nothing"
@@ -105,8 +105,17 @@ func (c content) differences(live content, now int64) []string {
 	}
 	out = append(out, differentMaps("schema", c.schema, live.schema)...)
 	out = append(out, differentMaps("operator state modes", c.modes, live.modes)...)
-	sort.Strings(out)
-	return out
+	return few(out)
+}
+
+// few is the first of many, in order.
+func few(all []string) []string {
+	const most = 6
+	sort.Strings(all)
+	if len(all) > most {
+		all = append(all[:most:most], fmt.Sprintf("and %d more", len(all)-most))
+	}
+	return all
 }
 
 func differentMaps(what string, a, b map[string]string) []string {

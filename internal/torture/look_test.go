@@ -79,7 +79,7 @@ func (k *trial) allOrNothing(db *bolt.DB, history []snapshot.Checkpoint, was, no
 			least = diff
 		}
 	}
-	require.Fail(k.t, "the state is that of no checkpoint", "the nearest differs in %q", least[:min(len(least), 5)])
+	require.Fail(k.t, "the state is that of no checkpoint", "the nearest differs in %q", least)
 }
 
 // verified verifies every completed checkpoint, one of them by command line.

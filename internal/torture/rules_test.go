@@ -88,8 +88,7 @@ func violations(c content, static map[string]entry, memory *replays) []string {
 		out = append(out, fmt.Sprintf("key %q belongs to nobody", name))
 	}
 	out = append(out, indexRules(c, names)...)
-	sort.Strings(out)
-	return out
+	return few(out)
 }
 
 func indexRules(c content, names []string) []string {
