@@ -44,7 +44,11 @@ func (a *app) discover(ctx *cli.Context) error {
 		}
 		t := newTable(w, "PREFIX", "JOB", "STATE KEYS", "CHECKPOINTED BEFORE")
 		for _, f := range found {
-			t.AppendRow([]any{quoted(f.Prefix), quoted(f.Name), count(f.Indexed), f.Record})
+			before := "no"
+			if f.Record {
+				before = "yes"
+			}
+			t.AppendRow([]any{quoted(f.Prefix), quoted(f.Name), count(f.Indexed), before})
 		}
 		t.Render()
 		fmt.Fprintln(w, "where prefix and job name part is a guess: names may hold colons")

@@ -69,7 +69,7 @@ func (s *shell) ok(args ...string) string {
 func (s *shell) object(args ...string) map[string]any {
 	s.t.Helper()
 	var v map[string]any
-	one(s.t, s.ok(append(args, "-o", "json")...), &v)
+	one(s.t, s.ok(append([]string{"-o", "json"}, args...)...), &v)
 	return v
 }
 

@@ -107,7 +107,7 @@ func (a *app) jobList(ctx *cli.Context) error {
 				last, age = nameOf(*j.Last), since(j.Last.StartedAt, now)
 			}
 			if j.NextCheckpoint != nil {
-				next = "in " + j.NextCheckpoint.Sub(now).Round(time.Second).String()
+				next = "in " + max(0, j.NextCheckpoint.Sub(now)).Round(time.Second).String()
 			}
 			if j.Paused {
 				next = "paused"
@@ -182,7 +182,7 @@ func scheduleOf(j api.Job, now time.Time) string {
 	case j.Paused:
 		return s + " (paused)"
 	case j.NextCheckpoint != nil:
-		return s + ", next in " + j.NextCheckpoint.Sub(now).Round(time.Second).String()
+		return s + ", next in " + max(0, j.NextCheckpoint.Sub(now)).Round(time.Second).String()
 	}
 	return s
 }
