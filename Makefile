@@ -2,8 +2,10 @@
 # race detector, on a machine with Go, git, make, gcc (scripts/setup brings Redis).
 GO ?= go
 FUZZTIME ?= 60s
+KILLS ?= 200
+LOSSES ?= 60
 
-.PHONY: test setup lint unit build fuzz bench
+.PHONY: test setup lint unit build fuzz crash large bench
 
 test: setup lint unit
 
@@ -28,6 +30,16 @@ fuzz:
 	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
 	  done; \
 	done
+
+# The built binary is killed KILLS times under write load, and its Redis LOSSES
+# times (make crash KILLS=1000). KEYFRAME_SEED repeats a run's choices.
+crash: setup
+	KEYFRAME_KILLS=$(KILLS) KEYFRAME_LOSSES=$(LOSSES) $(GO) test -v -count 1 -timeout 6h \
+	  -run 'Killed|LostState|WhatWasDone' ./internal/torture
+
+# Ten million fields in one hash and a million keys: the coordinator's memory.
+large: setup
+	KEYFRAME_LARGE=1 $(GO) test -v -count 1 -timeout 1h -run MemoryIsBounded ./internal/torture
 
 # Ratios against redis-cli and go-redis in one run; BENCH=quick or BENCH=large.
 # BENCHFLAGS="-results bench/RESULTS.md" writes the table down.
