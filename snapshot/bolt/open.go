@@ -20,7 +20,7 @@ type Options struct {
 	// Timeout is how long Open waits for another process to let go of the
 	// file, 2 s when 0.
 	Timeout time.Duration
-	// BatchBytes is from how many bytes on a batch of chunks is stored, 8 MiB
+	// BatchBytes is from how many bytes on a batch of chunks is stored, 4 MiB
 	// when 0. A running attempt holds two batches and two chunks at most.
 	BatchBytes int
 	// Now is the clock for the duration of failed attempts, time.Now when nil.
@@ -36,7 +36,7 @@ func (o Options) withDefaults() Options {
 		o.Timeout = 2 * time.Second
 	}
 	if o.BatchBytes <= 0 {
-		o.BatchBytes = 8 << 20
+		o.BatchBytes = 4 << 20
 	}
 	if o.Now == nil {
 		o.Now = time.Now
