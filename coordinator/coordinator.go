@@ -127,9 +127,16 @@ func (c *Coordinator) load(ctx context.Context) (specs []config.Job, paused map[
 			return fmt.Errorf("applied job %q: %w", name, err)
 		}
 		paused[name] = a.Paused
-		if !fromFile[name] && a.Job.Name != "" {
-			specs = append(specs, a.Job)
+		if fromFile[name] || a.Job.Name == "" {
+			return nil
 		}
+		for _, s := range specs {
+			if s.Key().Root() == a.Job.Key().Root() {
+				c.emit(Event{Kind: EventJobRefused, Job: name, Message: fmt.Sprintf("applied job %q is not started: it has the same root %q as job %q", name, s.Key().Root(), s.Name)})
+				return nil
+			}
+		}
+		specs = append(specs, a.Job)
 		return nil
 	})
 	if err != nil {

@@ -18,6 +18,7 @@ const (
 	EventJobPaused           EventKind = "job_paused"
 	EventJobResumed          EventKind = "job_resumed"
 	EventJobPanicked         EventKind = "job_panicked"
+	EventJobRefused          EventKind = "job_refused"
 	EventAdopted             EventKind = "state_adopted"
 	EventCheckpointStarted   EventKind = "checkpoint_started"
 	EventCheckpointCompleted EventKind = "checkpoint_completed"
@@ -62,7 +63,7 @@ type Event struct {
 // Failed reports whether the event is bad news.
 func (k EventKind) Failed() bool {
 	switch k {
-	case EventJobPanicked, EventCheckpointFailed, EventCheckpointBad, EventRetentionFailed, EventRecordFailed,
+	case EventJobPanicked, EventJobRefused, EventCheckpointFailed, EventCheckpointBad, EventRetentionFailed, EventRecordFailed,
 		EventStateLost, EventRecoveryFailed, EventRecoveryFellBack, EventRestoreFailed, EventRescaleFailed:
 		return true
 	}

@@ -35,6 +35,7 @@ type lineage struct {
 	attempt     snapshot.ID
 	epoch       uint64
 	runID       string
+	names       uint64 // in the index of what is live; 0 when that isn't known
 }
 
 // verdict is what a look at a job means.
@@ -64,6 +65,9 @@ func assess(g statebackend.Glimpse, newest lineage, server string) verdict {
 	case r.Incarnation != newest.incarnation:
 		return verdict{health: HealthForeign, message: fmt.Sprintf(
 			"checkpoint %d was taken from incarnation %s, but %s holds incarnation %s", newest.id, newest.incarnation, server, r.Incarnation)}
+	case g.Indexed == 0 && newest.names > 0:
+		return verdict{health: HealthLost, message: fmt.Sprintf(
+			"the job's index is gone from %s, and %d names were in it: nobody prunes an index", server, newest.names)}
 	case r.Cut < newest.attempt && g.Server.RunID != newest.runID:
 		return verdict{health: HealthOlder, message: fmt.Sprintf(
 			"%s restarted with a state that knows the cut of attempt %d, but checkpoint %d was taken at attempt %d", server, r.Cut, newest.id, newest.attempt)}

@@ -47,6 +47,7 @@ type job struct {
 	recovery recoveryState
 	newest   lineage
 	flip     lineageRecord // the last flip
+	server   string        // that was last seen to hold the job's state
 	gen      uint64        // grows when the actor changes what learn reads
 	undo     *undoRecord
 	// unresolved: the end of a restore is not known yet, since the state store
@@ -104,6 +105,10 @@ func (j *job) mayBecome(spec config.Job) error {
 	defer j.mu.Unlock()
 	if j.newest.id == 0 {
 		return nil
+	}
+	if j.spec.Prefix != spec.Prefix {
+		return fault.New(fault.Refused, "apply it under another name, and restore into it with --as",
+			"job %q has checkpoints of prefix %q: it can't become prefix %q", spec.Name, j.spec.Prefix, spec.Prefix)
 	}
 	if err := j.spec.Rule().SameLayout(spec.Rule()); err != nil {
 		return fault.Wrap(err, fault.Refused, "key groups are fixed while state exists; changing them is rekeying", "job %q", spec.Name)

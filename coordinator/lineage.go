@@ -6,12 +6,17 @@ import (
 	"errors"
 	"fmt"
 
+	"keyframe/coordinator/fault"
 	"keyframe/coordinator/restore"
 	"keyframe/snapshot"
 )
 
-// bucketLineage: job name → JSON of lineageRecord.
-const bucketLineage = "lineage"
+// Buckets of the journal: job name → JSON of lineageRecord, and the address of
+// the state store that was last seen to hold the job's state.
+const (
+	bucketLineage = "lineage"
+	bucketServer  = "server"
+)
 
 // undoRecord says what `undo` restores.
 type undoRecord struct {
@@ -31,6 +36,7 @@ type lineageRecord struct {
 	Attempt     snapshot.ID `json:"attempt"`
 	Epoch       uint64      `json:"epoch"`
 	RunID       string      `json:"runId"`
+	Names       uint64      `json:"names"` // in the index then
 }
 
 func (c *Coordinator) loadUndo(ctx context.Context, job string) (*undoRecord, error) {
@@ -72,6 +78,9 @@ func (j *job) keepLineage(ctx context.Context, base snapshot.ID, epoch uint64) e
 	for _, cp := range history {
 		if cp.State == snapshot.StateCompleted {
 			r.Newest = cp.ID
+		}
+		if cp.ID == base {
+			r.Names = cp.Keys + cp.Missing
 		}
 	}
 	// Without an answer, or when an older state has come back since the flip, the
@@ -115,7 +124,7 @@ func (c *Coordinator) lineage(ctx context.Context, job string, last *snapshot.Ch
 	}
 	l := lineageOf(m)
 	if r.Newest == l.id {
-		l.epoch = max(l.epoch, r.Epoch)
+		l.epoch, l.names = max(l.epoch, r.Epoch), r.Names
 	}
 	if r.Newest == l.id && r.Incarnation != "" {
 		l.incarnation, l.attempt, l.runID = r.Incarnation, r.Attempt, r.RunID
@@ -275,4 +284,69 @@ func (c *Coordinator) Unmark(_ context.Context, name string) (*Operation, error)
 		j.afterFlip(ctx)
 		return nil, nil
 	})
+}
+
+// keepServer remembers that this state store holds the job's own state, as its
+// incarnation proves. After a change of address (or just of its spelling) the
+// checkpoints from before are still this job's.
+func (j *job) keepServer(ctx context.Context) {
+	server := j.c.opts.Backend.Server()
+	j.mu.Lock()
+	known, name := j.server == server, j.spec.Name
+	j.mu.Unlock()
+	if known {
+		return
+	}
+	if err := j.c.opts.Journal.Put(ctx, bucketServer, name, []byte(server)); err != nil {
+		j.c.emit(Event{Kind: EventRecordFailed, Job: name, Message: "remember the state store's address: " + err.Error()})
+		return
+	}
+	j.mu.Lock()
+	j.server = server
+	j.mu.Unlock()
+}
+
+// sameServer reports whether keepServer has remembered this state store.
+func (j *job) sameServer() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.server == j.c.opts.Backend.Server()
+}
+
+// Adopt declares what is live to be the job's state from now on: for state that
+// the guard takes for lost, foreign or older, and that somebody wants to go on
+// with. Nothing of it changes but the record; the history stays, and a
+// recovery will not use what is older than this.
+func (c *Coordinator) Adopt(_ context.Context, name string) (*Operation, error) {
+	j, err := c.find(name)
+	if err != nil {
+		return nil, err
+	}
+	return j.submit(OpAdopt, func(ctx context.Context, _ *Operation) (func(*Status), error) {
+		return nil, j.adoptLive(ctx)
+	})
+}
+
+func (j *job) adoptLive(ctx context.Context) error {
+	g, err := j.lookNow(ctx)
+	if err != nil {
+		return Explain(err)
+	}
+	j.mu.Lock()
+	h, name := j.health, j.spec.Name
+	j.mu.Unlock()
+	if !h.State.Lost() {
+		return fault.New(fault.Refused, "only state that is lost, foreign or older needs it", "job %q is %s", name, h.State)
+	}
+	if g.Indexed == 0 {
+		return fault.New(fault.NoState, "restore a checkpoint, or start the job's workers first", "job %q: there is nothing to adopt (%s)", name, holds(g))
+	}
+	if _, err := j.adopt(ctx, g); err != nil {
+		return Explain(err)
+	}
+	if err := j.keepLineage(ctx, 0, 0); err != nil {
+		return Explain(err)
+	}
+	j.afterFlip(ctx)
+	return nil
 }

@@ -23,6 +23,7 @@ const (
 	OpRecovery   OperationKind = "recovery"
 	OpVerify     OperationKind = "verify"
 	OpUnmark     OperationKind = "unmark"
+	OpAdopt      OperationKind = "adopt"
 )
 
 // OperationState is where an operation stands.

@@ -22,6 +22,10 @@ const (
 	backoffMost   = time.Minute
 )
 
+// mismatchTries is how many attempts a checkpoint gets whose staged keys differ
+// from it before the next older one is taken.
+const mismatchTries = 3
+
 // backoff is how long to wait after the n-th attempt, n from 1.
 func backoff(n int) time.Duration {
 	d := float64(backoffFirst) * math.Pow(backoffFactor, float64(n-1))
@@ -117,11 +121,12 @@ func (j *job) recoverOnce(ctx context.Context, op *Operation, attempt int) (rest
 	for _, cp := range candidates(history, flip) {
 		j.announce(cp, refused, attempt)
 		op.expect(cp.Keys, cp.Elements, cp.Bytes)
-		res, err := j.restorer().Run(ctx, restore.Request{Job: spec, Checkpoint: cp.ID, Recovery: true}, op.progress)
+		res, err := j.restorer().Run(ctx, restore.Request{Job: spec, Checkpoint: cp.ID, Recovery: true, SameServer: j.sameServer()}, op.progress)
 		if err == nil {
 			return res, nil
 		}
-		if !isCorrupt(err) {
+		// What can't be put in place again and again is no better than damaged.
+		if !isCorrupt(err) && !(errors.Is(err, statebackend.ErrMismatch) && attempt >= mismatchTries) {
 			return res, err
 		}
 		if err := j.markBad(ctx, cp, err); err != nil {

@@ -55,7 +55,7 @@ func (c *Coordinator) target(ctx context.Context, name string, req RestoreReques
 	if err != nil {
 		return nil, restore.Request{}, err
 	}
-	return j, restore.Request{Job: j.config(), Checkpoint: cp.ID, From: name, As: req.As != "", AcceptSchema: req.AcceptSchema}, nil
+	return j, restore.Request{Job: j.config(), Checkpoint: cp.ID, From: name, As: req.As != "", SameServer: j.sameServer(), AcceptSchema: req.AcceptSchema}, nil
 }
 
 // PlanRestore says what a restore would do, and changes nothing.
@@ -108,7 +108,7 @@ func (c *Coordinator) Undo(ctx context.Context, name string) (*Operation, error)
 		return nil, fault.New(fault.NoCheckpoint, "`coordinator restore JOB --checkpoint ID` restores any checkpoint", "job %q has nothing to undo: no restore or rescale left an undo checkpoint", name)
 	}
 	return j.submit(OpUndo, func(ctx context.Context, op *Operation) (func(*Status), error) {
-		r := restore.Request{Job: j.config(), Checkpoint: u.Checkpoint, From: name}
+		r := restore.Request{Job: j.config(), Checkpoint: u.Checkpoint, From: name, SameServer: j.sameServer()}
 		res, err := j.restore(ctx, op, r, false, "undo")
 		return func(s *Status) { s.Restore = res }, err
 	})

@@ -136,7 +136,7 @@ func (j *job) take(ctx context.Context, op *Operation, req cut.Request) (*snapsh
 	// state: the attempt is only recorded.
 	req.Unseen = err
 	req.Job, req.Incarnation, req.RunID, req.After = spec, g.Record.Incarnation, g.Server.RunID, g.Record.Attempt
-	req.Parent = j.head()
+	req.Parent, req.Indexed = j.head(), j.indexed()
 	req.Started = func(id snapshot.ID) {
 		j.c.emit(Event{Kind: EventCheckpointStarted, Job: spec.Name, ID: id, Operation: op.Status().ID, Reason: string(req.Trigger), Message: fmt.Sprintf("checkpoint %d started (%s)", id, req.Trigger)})
 	}
@@ -187,7 +187,15 @@ func (j *job) taken(out cut.Outcome, op *Operation) {
 }
 
 func lineageOf(m *snapshot.Manifest) lineage {
-	return lineage{id: m.Checkpoint.ID, incarnation: m.Incarnation, attempt: m.Attempt, epoch: m.Checkpoint.Epoch, runID: m.Server.RunID}
+	return lineage{id: m.Checkpoint.ID, incarnation: m.Incarnation, attempt: m.Attempt, epoch: m.Checkpoint.Epoch, runID: m.Server.RunID,
+		names: m.Checkpoint.Keys + m.Checkpoint.Missing}
+}
+
+// indexed is how many names the index of what is live had, when that is known.
+func (j *job) indexed() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.newest.names
 }
 
 func (j *job) newestID() snapshot.ID {

@@ -91,12 +91,17 @@ func (j *job) learnOnce(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	server, _, err := j.c.opts.Journal.Get(ctx, bucketServer, name)
+	if err != nil {
+		return false, fmt.Errorf("address of the state of job %q: %w", name, err)
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.gen != gen {
 		return false, nil
 	}
 	j.last, j.good, j.newest, j.flip, j.failures, j.undo = last, good, newest, flip, failures, undo
+	j.server = string(server)
 	if last != nil && j.epoch < last.Epoch {
 		j.epoch, j.parallel = last.Epoch, last.Parallelism
 	}
@@ -179,6 +184,9 @@ func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
 		}
 	}
 	j.seen(g)
+	if v.health == HealthOK && newest.id != 0 {
+		j.keepServer(ctx)
+	}
 	j.setHealth(v.health, v.message, g.Warnings)
 	return g, nil
 }

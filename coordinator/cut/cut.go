@@ -35,6 +35,7 @@ type Request struct {
 	RunID       string         // of the server that was looked at; "" skips the check
 	Unseen      error          // why the state could not be looked at: the attempt fails with it
 	After       snapshot.ID    // the id must be greater
+	Indexed     uint64         // names that the index had before; an index that is empty now is lost
 	// Started is told the id once the attempt is recorded; may be nil.
 	Started func(snapshot.ID)
 	// Progress is told how far the cut is; may be nil.
@@ -143,6 +144,9 @@ func (t Taker) fill(ctx context.Context, w snapshot.Writer, req Request) (*snaps
 	sum, err := enc.Close()
 	if err != nil {
 		return nil, err
+	}
+	if req.Indexed > 0 && sum.Keys+sum.Missing == 0 {
+		return nil, fmt.Errorf("%w: the index %q is gone, and %d names were in it", statebackend.ErrStateLost, req.Job.Key().Index(), req.Indexed)
 	}
 	progress(sum.Keys, sum.Elements, sum.Bytes)
 	return t.manifest(w, req, began, c, sum, count), nil

@@ -76,7 +76,11 @@ func (e *Executor) open(ctx context.Context, req Request) (*ready, error) {
 func (e *Executor) fill(ctx context.Context, req Request, r *ready, p Progress) error {
 	id := Identity{Checkpoint: r.manifest.Identity, Job: snapshot.Identity{
 		Server: e.Backend.Server(), Prefix: req.Job.Prefix, Job: req.Job.Name}}
-	if err := checkIdentity(id, req.As); err != nil {
+	asked := id
+	if req.SameServer {
+		asked.Checkpoint.Server = id.Job.Server
+	}
+	if err := checkIdentity(asked, req.As); err != nil {
 		return err
 	}
 	if err := checkLayout(r.manifest, req.Job); err != nil {

@@ -47,6 +47,10 @@ type Request struct {
 	// As accepts a checkpoint of another identity: another job name, prefix
 	// or server. The keys get the job's own root.
 	As bool
+	// SameServer says that the state store was seen to hold this job's state,
+	// by its incarnation: then another address in the checkpoint is another
+	// name of the same server, or of the one that the state has moved from.
+	SameServer bool
 	// AcceptSchema accepts registry entries that differ from the live ones.
 	AcceptSchema bool
 	// Undo is the checkpoint taken before; it goes into the result and the
