@@ -183,7 +183,7 @@ func (a *app) checkpointVerify(ctx *cli.Context) error {
 		}
 		fmt.Fprintf(w, "checkpoint %d has %d problems:\n", v.Checkpoint, len(v.Problems))
 		for _, p := range v.Problems {
-			fmt.Fprintf(w, "  %s: %s\n", p.What, p.Detail)
+			fmt.Fprintf(w, "  %s: %s\n", quoted(p.What), quoted(p.Detail))
 		}
 	})
 	if err == nil && !v.OK {

@@ -169,7 +169,7 @@ func (a *app) storeVerify(ctx *cli.Context) error {
 	}
 	err = a.show(out, func(w io.Writer) {
 		for _, p := range out.Problems {
-			fmt.Fprintln(w, p)
+			fmt.Fprintln(w, quoted(p.String()))
 		}
 		fmt.Fprintf(w, "%d problems (%s)\n", len(out.Problems), millis(out.DurationMs))
 	})

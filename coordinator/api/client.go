@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"keyframe/coordinator/fault"
@@ -33,12 +34,15 @@ type Client struct {
 	addr  string // for messages
 	token string
 	http  *http.Client
+
+	patience time.Duration // with who may be no coordinator
+	greeted  atomic.Bool   // it is one
 }
 
 // NewClient makes a client for http://host:port, https://host:port or
 // unix:/path. token may be empty.
 func NewClient(addr, token string) (*Client, error) {
-	c := &Client{addr: addr, token: token}
+	c := &Client{addr: addr, token: token, patience: 10 * time.Second}
 	transport := &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
 	path, socket := strings.CutPrefix(addr, "unix:")
 	if path = strings.TrimPrefix(path, "//"); socket && path != "" {
@@ -79,64 +83,98 @@ func Segment(name string) string {
 
 // Call makes one request and decodes the answer into out (nil for none).
 func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
-	resp, err := c.send(ctx, method, path, in)
+	if err := c.greet(ctx); err != nil {
+		return err
+	}
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return fmt.Errorf("encode request: %w", err)
+		}
+	}
+	resp, data, err := c.exchange(ctx, method, "/v1"+path, body, c.token)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // it was read to its end
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil:
-		return fault.Wrap(err, fault.NoDaemon, "look at the coordinator's log", "the coordinator at %s broke off its answer", c.addr)
-	case len(data) > maxAnswer:
-		return fault.New(fault.NoDaemon, "is something else listening there?", "the answer of %s is larger than %d bytes", c.addr, maxAnswer)
-	}
-	if resp.StatusCode >= 300 || resp.Header.Get(versionHeader) == "" {
+	if resp.StatusCode >= 300 || !ours(resp) {
 		return c.refused(resp, data)
 	}
 	if out == nil {
 		return nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {
-		return fault.Wrap(err, fault.NoDaemon, "is something else listening there?", "what answers at %s is no coordinator", c.addr)
+		return fault.Wrap(err, fault.NoDaemon, elseHint, "what answers at %s is no coordinator", c.addr)
 	}
 	return nil
 }
 
-func (c *Client) send(ctx context.Context, method, path string, in any) (*http.Response, error) {
-	var body io.Reader
-	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
-			return nil, fmt.Errorf("encode request: %w", err)
-		}
-		body = bytes.NewReader(data)
+// elseHint is for answers that no coordinator gives.
+const elseHint = "is something else listening there?"
+
+// errSilent is the cause by which a greeting that got no answer ends.
+var errSilent = errors.New("no answer")
+
+// greet makes sure, once, that a coordinator listens: a request may take long
+// to answer, this doesn't. Nothing else gets the token.
+func (c *Client) greet(ctx context.Context) error {
+	if c.greeted.Load() {
+		return nil
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base.String()+"/v1"+path, body)
+	short, cancel := context.WithTimeoutCause(ctx, c.patience, errSilent)
+	defer cancel()
+	resp, data, err := c.exchange(short, http.MethodGet, "/healthz", nil, "")
+	switch {
+	case errors.Is(err, errSilent):
+		return fault.New(fault.NoDaemon, elseHint, "what listens at %s says nothing (waited %s)", c.addr, c.patience)
+	case err != nil:
+		return err
+	case !ours(resp):
+		return c.refused(resp, data)
+	}
+	c.greeted.Store(true)
+	return nil
+}
+
+// exchange makes a request and reads the whole answer. When ctx ends, the error
+// is its cause.
+func (c *Client) exchange(ctx context.Context, method, path string, body []byte, token string) (*http.Response, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base.String()+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("request: %w", err)
+		return nil, nil, fmt.Errorf("request: %w", err)
 	}
-	if in != nil {
+	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return nil, nil, context.Cause(ctx)
 		}
 		var ue *url.Error
 		if errors.As(err, &ue) {
 			err = ue.Err
 		}
-		return nil, fault.Wrap(err, fault.NoDaemon, reachHint(err), "no coordinator answers at %s", c.addr)
+		return nil, nil, fault.Wrap(err, fault.NoDaemon, reachHint(err), "no coordinator answers at %s", c.addr)
 	}
-	return resp, nil
+	defer func() { _ = resp.Body.Close() }() // it was read to its end
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, nil, context.Cause(ctx)
+	case err != nil:
+		return nil, nil, fault.Wrap(err, fault.NoDaemon, "look at the coordinator's log", "the coordinator at %s broke off its answer", c.addr)
+	case len(data) > maxAnswer:
+		return nil, nil, fault.New(fault.NoDaemon, elseHint, "the answer of %s is larger than %d bytes", c.addr, maxAnswer)
+	}
+	return resp, data, nil
 }
+
+// ours reports whether a coordinator gave the answer.
+func ours(resp *http.Response) bool { return resp.Header.Get(versionHeader) != "" }
 
 // reachHint is the remedy for a request that got no answer.
 func reachHint(err error) string {
@@ -148,7 +186,7 @@ func reachHint(err error) string {
 	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return "it doesn't speak TLS: write http://"
 	case strings.Contains(err.Error(), "malformed HTTP"):
-		return "is something else listening there?"
+		return elseHint
 	}
 	return "start it with `coordinator run`, or give its address with --addr or COORDINATOR_ADDR"
 }
@@ -156,15 +194,14 @@ func reachHint(err error) string {
 // refused turns an error answer into its fault.
 func (c *Client) refused(resp *http.Response, data []byte) error {
 	var p Problem
-	ours := resp.Header.Get(versionHeader) != ""
-	if err := json.Unmarshal(data, &p); err == nil && ours && p.Fault.Code != "" {
+	if err := json.Unmarshal(data, &p); err == nil && ours(resp) && p.Fault.Code != "" {
 		return &p.Fault
 	}
 	text := strings.TrimSpace(string(data))
 	if len(text) > 200 {
 		text = text[:200] + "…"
 	}
-	return fault.New(fault.NoDaemon, "is something else listening there?", "what answers at %s is no coordinator: status %d, %q", c.addr, resp.StatusCode, text)
+	return fault.New(fault.NoDaemon, elseHint, "what answers at %s is no coordinator: status %d, %q", c.addr, resp.StatusCode, text)
 }
 
 // Follow waits for an operation to end and tells each status that it sees to

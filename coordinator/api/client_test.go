@@ -10,7 +10,9 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -52,30 +54,68 @@ func TestNothingListens(t *testing.T) {
 }
 
 // listen serves each connection with bytes of its own and ends it.
-func listen(t *testing.T, reply func(conn net.Conn)) string {
+func listen(t *testing.T, reply func(conn net.Conn, r *http.Request)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var serving sync.WaitGroup
+	serving.Go(func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
-			// Whole, or the reply would be lost in a reset.
-			if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-				reply(conn)
-			}
-			_ = conn.Close() // the client sees what it gets
+			serving.Go(func() {
+				// Whole, or the reply would be lost in a reset.
+				if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+					reply(conn, r)
+				}
+				_ = conn.Close() // the client sees what it gets
+			})
 		}
-	}()
+	})
 	t.Cleanup(func() {
 		require.NoError(t, l.Close())
-		<-ended
+		serving.Wait()
 	})
 	return "http://" + l.Addr().String()
+}
+
+// greeted answers a greeting as a coordinator does, and leaves the rest.
+func greeted(reply func(net.Conn)) func(net.Conn, *http.Request) {
+	return func(c net.Conn, r *http.Request) {
+		if r.URL.Path == "/healthz" {
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%s: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", versionHeader)
+			return
+		}
+		reply(c)
+	}
+}
+
+func TestWhatSaysNothingIsNotWaitedFor(t *testing.T) {
+	addr := listen(t, func(c net.Conn, _ *http.Request) {
+		_, _ = c.Read(make([]byte, 1)) // until the client hangs up
+	})
+	c := newClient(t, addr)
+	c.patience = 30 * time.Millisecond
+	err := c.Call(t.Context(), "GET", "/jobs", nil, nil)
+	require.Equal(t, fault.NoDaemon, fault.CodeOf(err))
+	require.Equal(t, "what listens at "+addr+" says nothing (waited 30ms)", err.Error())
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, newClient(t, addr).Call(ctx, "GET", "/jobs", nil, nil), context.Canceled)
+}
+
+func TestOnlyACoordinatorGetsTheToken(t *testing.T) {
+	asked := make(chan *http.Request, 9)
+	addr := listen(t, func(c net.Conn, r *http.Request) {
+		asked <- r
+		fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+	})
+	absent(t, addr)
+	require.Equal(t, "/healthz", (<-asked).URL.Path)
+	require.Empty(t, asked)
 }
 
 func TestSomethingElseListens(t *testing.T) {
@@ -85,15 +125,21 @@ func TestSomethingElseListens(t *testing.T) {
 		return srv.URL
 	}
 	for name, addr := range map[string]string{
-		"a JSON service":          serve(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"items":[]}`) }),
-		"a JSON service's error":  serve(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":{"code":"busy"}}`, http.StatusConflict) }),
+		"a JSON service": serve(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"items":[]}`) }),
+		"a JSON service's error": serve(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, `{"error":{"code":"busy"}}`, http.StatusConflict)
+		}),
 		"a web server":            serve(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>hello") }),
 		"one that has no page":    serve(http.NotFound),
 		"one that redirects":      serve(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", http.StatusFound) }),
 		"another service's error": serve(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":"nope"}`, http.StatusBadRequest) }),
-		"a server that fails":     serve(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, strings.Repeat("x", 5000), http.StatusInternalServerError) }),
-		"a Redis":                 listen(t, func(c net.Conn) { fmt.Fprint(c, "-ERR wrong number of arguments for 'get' command\r\n") }),
-		"one that says nothing":   listen(t, func(net.Conn) {}),
+		"a server that fails": serve(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, strings.Repeat("x", 5000), http.StatusInternalServerError)
+		}),
+		"a Redis": listen(t, func(c net.Conn, _ *http.Request) {
+			fmt.Fprint(c, "-ERR wrong number of arguments for 'get' command\r\n")
+		}),
+		"one that says nothing": listen(t, func(net.Conn, *http.Request) {}),
 	} {
 		f := absent(t, addr)
 		require.Less(t, len(f.Message), 500, name)
@@ -103,33 +149,21 @@ func TestSomethingElseListens(t *testing.T) {
 	}
 }
 
-func TestTheTokenIsNotCarriedElsewhere(t *testing.T) {
-	asked := make(chan string, 1)
-	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("Authorization") }))
-	defer other.Close()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
-	}))
-	defer srv.Close()
-	absent(t, srv.URL)
-	require.Empty(t, asked)
-}
-
 func TestTheServerDiesInTheMiddleOfItsAnswer(t *testing.T) {
-	addr := listen(t, func(c net.Conn) {
+	addr := listen(t, greeted(func(c net.Conn) {
 		fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"name\":\"fli")
-	})
+	}))
 	f := absent(t, addr)
 	require.Contains(t, f.Message, "broke off its answer")
 	require.Contains(t, f.Hint, "log")
 }
 
 func TestACallThatIsCancelledSaysWhy(t *testing.T) {
-	addr := listen(t, func(c net.Conn) {
+	addr := listen(t, greeted(func(c net.Conn) {
 		// Headers only: the client waits for the body until it is cancelled.
 		fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
 		_, _ = c.Read(make([]byte, 1)) // until the client hangs up
-	})
+	}))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- newClient(t, addr).Call(ctx, "GET", "/jobs", nil, nil) }()

@@ -192,9 +192,11 @@ func (in *keysInput) Resolve(ctx huma.Context) []error {
 	return nil
 }
 
+// at is the path of a job's checkpoints.
+const at = "/jobs/{job}/checkpoints"
+
 func (r routes) checkpoints() {
 	c := r.Coordinator
-	const at = "/jobs/{job}/checkpoints"
 	add(r, http.MethodGet, at, "list-checkpoints", "The whole history of a job, oldest first", 200, func(ctx context.Context, in *JobPath) (List[snapshot.Checkpoint], error) {
 		all, err := c.Checkpoints(ctx, in.Job)
 		return List[snapshot.Checkpoint]{Items: nonNil(all)}, err
@@ -220,17 +222,6 @@ func (r routes) checkpoints() {
 	add(r, http.MethodPost, at+"/{checkpoint}/verify", "verify-checkpoint", "Read a checkpoint whole and report every problem", 202, func(ctx context.Context, in *CheckpointPath) (Operation, error) {
 		return started(c.Verify(ctx, in.Job, in.which()))
 	})
-	pin := func(pinned bool) func(context.Context, *CheckpointPath) (snapshot.Checkpoint, error) {
-		return func(ctx context.Context, in *CheckpointPath) (snapshot.Checkpoint, error) {
-			cp, err := c.Resolve(ctx, in.Job, in.which())
-			if err != nil {
-				return cp, err
-			}
-			return c.Pin(ctx, in.Job, cp.ID, pinned)
-		}
-	}
-	add(r, http.MethodPost, at+"/{checkpoint}/pin", "pin-checkpoint", "Keep from retention", 200, pin(true))
-	add(r, http.MethodPost, at+"/{checkpoint}/unpin", "unpin-checkpoint", "Give back to retention", 200, pin(false))
 	type deleteInput struct {
 		CheckpointPath
 		Force bool `query:"force"`
@@ -242,6 +233,22 @@ func (r routes) checkpoints() {
 		}
 		return none{}, c.DeleteCheckpoint(ctx, in.Job, cp.ID, in.Force)
 	})
+	r.pins()
+}
+
+func (r routes) pins() {
+	c := r.Coordinator
+	pin := func(pinned bool) func(context.Context, *CheckpointPath) (snapshot.Checkpoint, error) {
+		return func(ctx context.Context, in *CheckpointPath) (snapshot.Checkpoint, error) {
+			cp, err := c.Resolve(ctx, in.Job, in.which())
+			if err != nil {
+				return cp, err
+			}
+			return c.Pin(ctx, in.Job, cp.ID, pinned)
+		}
+	}
+	add(r, http.MethodPost, at+"/{checkpoint}/pin", "pin-checkpoint", "Keep from retention", 200, pin(true))
+	add(r, http.MethodPost, at+"/{checkpoint}/unpin", "unpin-checkpoint", "Give back to retention", 200, pin(false))
 }
 
 func restoreRequest(b Restore) coordinator.RestoreRequest {
