@@ -218,7 +218,7 @@ func (j *job) refuseLost() error {
 	j.mu.Unlock()
 	switch h.State {
 	case HealthLost, HealthOlder, HealthForeign:
-		return fault.New(fault.StateLost, "restore a checkpoint first: `coordinator restore "+name+"`", "job %q: %s", name, h.Message)
+		return fault.New(fault.StateLost, "restore a checkpoint first: `coordinator restore "+name+"`; to go on with what is there instead: `coordinator job adopt "+name+"`", "job %q: %s", name, h.Message)
 	case HealthMismatch:
 		return fault.New(fault.Refused, "make the configuration fit; changing max parallelism or hash is rekeying", "job %q: %s", name, h.Message)
 	case HealthMarked:

@@ -68,6 +68,9 @@ func (a *app) checkpointCreate(ctx *cli.Context) error {
 		cp := op.Checkpoint
 		fmt.Fprintf(w, "%s %s completed in %s: %s keys, %s elements, %s (%s stored), grade %s, writers waited %.1f ms\n",
 			cp.Kind, nameOf(*cp), millis(cp.DurationMs), count(cp.Keys), count(cp.Elements), size(cp.Bytes), size(cp.StoredBytes), cp.Grade, cp.StallMs)
+		if cp.Missing > 0 {
+			fmt.Fprintf(w, "warning: %s indexed keys do not exist\n", count(cp.Missing))
+		}
 	})
 }
 

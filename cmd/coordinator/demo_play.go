@@ -129,6 +129,9 @@ func (d *demo) actLoss(ctx context.Context) error {
 		lost <- d.lose(ctx, d.job.Key())
 	}})
 	err := d.runJob(ctx, 2, false, 0)
+	if err := context.Cause(ctx); err != nil {
+		return fmt.Errorf("interrupted: %w", err)
+	}
 	if !errors.Is(err, flights.ErrStateReplaced) {
 		return fmt.Errorf("the job should have noticed that its state is gone: %w", err)
 	}

@@ -97,7 +97,13 @@ func (a *app) confirm(ctx *cli.Context, plan func(io.Writer), question string) e
 		return nil
 	}
 	if !a.inTerminal {
-		return fault.New(fault.Usage, "give --yes, or --dry-run to see the plan only", "%s: nobody can be asked, stdin is no terminal", ctx.Command.Name)
+		hint := "give --yes"
+		for _, f := range ctx.Command.Flags {
+			if f.Names()[0] == "dry-run" {
+				hint += ", or --dry-run to see the plan only"
+			}
+		}
+		return fault.New(fault.Usage, hint, "%s: nobody can be asked, stdin is no terminal", ctx.Command.Name)
 	}
 	if plan != nil {
 		plan(a.err)

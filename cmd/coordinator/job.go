@@ -24,7 +24,8 @@ func (a *app) jobCommand() *cli.Command {
 		{Name: "show", Usage: "one job", ArgsUsage: "JOB", Action: a.jobShow},
 		{Name: "pause", Usage: "stop the schedule and recovery by itself", ArgsUsage: "JOB", Action: a.jobPause("pause")},
 		{Name: "resume", Usage: "resume the schedule", ArgsUsage: "JOB", Action: a.jobPause("resume")},
-		{Name: "unmark", Usage: "end a restore in progress that no coordinator runs any more (its store file was lost)", ArgsUsage: "JOB", Action: a.jobUnmark, Flags: []cli.Flag{yesFlag()}},
+		{Name: "unmark", Usage: "end a restore in progress that no coordinator runs any more (its store file was lost)", ArgsUsage: "JOB", Action: a.jobMend("unmark"), Flags: []cli.Flag{yesFlag()}},
+		{Name: "adopt", Usage: "go on with the state that is there now, though it isn't the one that was checkpointed", ArgsUsage: "JOB", Action: a.jobMend("adopt"), Flags: []cli.Flag{yesFlag()}},
 		{Name: "delete", Usage: "forget a job; its state is left alone", ArgsUsage: "JOB", Action: a.jobDelete, Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "purge", Usage: "delete its checkpoints and savepoints too"}, yesFlag()}},
 	}}
@@ -226,32 +227,6 @@ func (a *app) jobPause(what string) cli.ActionFunc {
 		}
 		return a.show(j, func(w io.Writer) { fmt.Fprintf(w, "job %s: %sd\n", quoted(j.Name), what) })
 	}
-}
-
-func (a *app) jobUnmark(ctx *cli.Context) error {
-	args, err := positional(ctx, "JOB")
-	if err != nil {
-		return err
-	}
-	c, err := a.client(ctx)
-	if err != nil {
-		return err
-	}
-	var j api.Job
-	if err := c.Call(ctx.Context, http.MethodGet, jobPath(args[0], ""), nil, &j); err != nil {
-		return err
-	}
-	if err := a.confirm(ctx, nil, fmt.Sprintf("%s\nEnd it? Make sure that no other coordinator runs it; the live state is whole either way.", j.Health.Message)); err != nil {
-		return err
-	}
-	var op api.Operation
-	if err := c.Call(ctx.Context, http.MethodPost, jobPath(args[0], "/unmark"), nil, &op); err != nil {
-		return err
-	}
-	if op, err = a.follow(ctx.Context, c, op); err != nil {
-		return err
-	}
-	return a.show(op, func(w io.Writer) { fmt.Fprintf(w, "job %s: the mark is gone\n", quoted(args[0])) })
 }
 
 func (a *app) jobDelete(ctx *cli.Context) error {

@@ -117,9 +117,19 @@ func marks(c snapshot.Checkpoint) string {
 	return strings.Join(m, "; ")
 }
 
+// longestName is how many bytes of a name a table shows.
+const longestName = 120
+
 // quoted is a name as a person can read it: as it is, or quoted when it has
 // anything that would garble the terminal.
 func quoted(s string) string {
+	if len(s) > longestName {
+		cut := longestName
+		for cut > 0 && !utf8.RuneStart(s[cut]) {
+			cut--
+		}
+		return fmt.Sprintf("%s… (%d bytes)", quoted(s[:cut]), len(s))
+	}
 	for _, r := range s {
 		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			return strconv.Quote(s)

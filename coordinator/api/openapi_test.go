@@ -27,6 +27,7 @@ var allRoutes = []string{
 	"GET /v1/operations/{id}",
 	"GET /v1/store",
 	"GET /v1/version",
+	"POST /v1/jobs/{job}/adopt",
 	"POST /v1/jobs/{job}/checkpoints",
 	"POST /v1/jobs/{job}/checkpoints/{checkpoint}/pin",
 	"POST /v1/jobs/{job}/checkpoints/{checkpoint}/unpin",

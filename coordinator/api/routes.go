@@ -158,6 +158,9 @@ func (r routes) jobs() {
 	add(r, http.MethodPost, "/jobs/{job}/resume", "resume-job", "Resume the schedule", 200, func(ctx context.Context, in *JobPath) (Job, error) {
 		return c.SetPaused(ctx, in.Job, false)
 	})
+	add(r, http.MethodPost, "/jobs/{job}/adopt", "adopt-state", "Go on with the state that is there now", 202, func(ctx context.Context, in *JobPath) (Operation, error) {
+		return started(c.Adopt(ctx, in.Job))
+	})
 	add(r, http.MethodPost, "/jobs/{job}/unmark", "unmark-job", "End a restore in progress that no coordinator runs any more", 202, func(ctx context.Context, in *JobPath) (Operation, error) {
 		return started(c.Unmark(ctx, in.Job))
 	})

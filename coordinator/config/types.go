@@ -88,7 +88,7 @@ type Checkpoint struct {
 	// MaxPause is how long writers may be held at most.
 	MaxPause Duration `yaml:"maxPause" json:"maxPause,omitempty" doc:"How long writers may be held at most"`
 	// Grade is how cuts are made.
-	Grade snapshot.Grade `yaml:"grade" json:"grade,omitempty" enum:"auto,fenced,replica,precopy,paused,quiet,snapshot" doc:"How the cut is made"`
+	Grade snapshot.Grade `yaml:"grade" json:"grade,omitempty" enum:"auto,paused,snapshot" doc:"How the cut is made"`
 }
 
 // Retention says how many checkpoints are kept, and for how long.

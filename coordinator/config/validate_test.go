@@ -57,7 +57,7 @@ jobs:
 		`line 16: jobs[0].checkpoint.minPause: -1s: it is negative: give 0 for none, or a duration such as 5s`,
 		`line 17: jobs[0].checkpoint.timeout: 0s: it is less than 1ms: give a duration such as 5m`,
 		`line 18: jobs[0].checkpoint.maxPause: -3m0s: it is negative: give a duration such as 30s`,
-		`line 19: jobs[0].checkpoint.grade: "best": want one of auto, fenced, replica, precopy, paused, quiet, snapshot`,
+		`line 19: jobs[0].checkpoint.grade: "best": want one of auto, paused, snapshot`,
 		`line 21: jobs[0].retention.keep: 0: keep at least 1: without a checkpoint nothing can be restored`,
 		`line 22: jobs[0].retention.maxAge: -1h0m0s: it is negative: give 0 for no limit, or a duration such as 168h`,
 		`line 23: jobs[0].recovery.onStateLoss: "pray": want one of restore, hold`,
