@@ -145,6 +145,7 @@ var rare = map[string]string{
 	"zcard":       "a sorted set that is read in pages",
 	"zscan":       "a sorted set among the operator state",
 	"zmscore":     "the same",
+	"zrem":        "a sorted set with the score -0",
 	"xack":        "pending entries that were acknowledged after the cut",
 	"xclaim":      "pending entries of the cut",
 	"client|kill": "a restore that died",

@@ -43,7 +43,7 @@ var codes = []struct {
 	{statebackend.ErrUnsupported, fault.Refused, "restore into a state store that supports these keys"},
 	{statebackend.ErrStateLost, fault.StateLost, "restore the newest good checkpoint"},
 	{statebackend.ErrNoState, fault.NoState, "check the prefix and the job's name"},
-	{statebackend.ErrMismatch, fault.Failed, "repeat it; if it fails again, something else writes under the job's staging keys"},
+	{statebackend.ErrMismatch, fault.Failed, "the message names the key and what differs; repeat it, or restore another checkpoint"},
 }
 
 // Fault gives err the code and the hint of the sentinel in its chain, unless

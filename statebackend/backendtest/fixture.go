@@ -115,6 +115,9 @@ func (w *filler) rest(seed string) {
 	for i := range 200 {
 		w.add(zset, cmd(statebackend.OpZAdd, zset, strconv.Itoa(i)+".25", seed+strconv.Itoa(i)))
 	}
+	// A member that comes first and is long makes Redis keep the sign of zero.
+	signed := stateName(w.j, 5, "signed")
+	w.add(signed, cmd(statebackend.OpZAdd, signed, "1", strings.Repeat("x", 65)), cmd(statebackend.OpZAdd, signed, "-0", seed))
 	empty, long := stateName(w.j, 7, "empty string"), stateName(w.j, 7, "long string")
 	w.add(empty, cmd(statebackend.OpSet, empty, ""))
 	w.add(long, cmd(statebackend.OpSet, long, strings.Repeat(seed+"\x00\xff", 3*snapshot.MaxPart/(len(seed)+2))))
@@ -129,6 +132,6 @@ func laterName(j statebackend.Job) string { return stateName(j, 8, "later") }
 // fixtureKeys is how many keys fill writes that exist, and fixtureNames how
 // many names it gives to the index.
 var (
-	fixtureKeys  = 1 + 1 + 150 + 3 + len(ugly) + 3 + 2
+	fixtureKeys  = 1 + 1 + 150 + 4 + len(ugly) + 3 + 2
 	fixtureNames = fixtureKeys + 2
 )

@@ -65,12 +65,19 @@ func (p *prover) compare(e snapshot.KeyEnd) error {
 	o := s.freeze(p.g.prefix + string(p.key.Name))
 	s.mu.Unlock()
 	got := o.summary(string(p.key.Name))
-	if got.Type == p.key.Type && got.Count == e.Count && got.Digest == e.Digest {
+	differs := ""
+	switch {
+	case got.Type != p.key.Type:
+		differs = fmt.Sprintf("a %s is staged, the checkpoint has a %s", got.Type, p.key.Type)
+	case got.Count != e.Count:
+		differs = fmt.Sprintf("a %s of %d elements is staged, the checkpoint has %d", got.Type, got.Count, e.Count)
+	case got.Digest != e.Digest:
+		differs = fmt.Sprintf("the content of the %s differs: %d elements in both, with digest %016x as staged and %016x in the checkpoint",
+			got.Type, got.Count, got.Digest, e.Digest)
+	default:
 		return nil
 	}
-	return &statebackend.KeyError{Key: p.key.Name, Op: "prove", Err: fmt.Errorf(
-		"%w: a %s of %d elements with digest %016x is staged, the checkpoint has a %s of %d with %016x",
-		statebackend.ErrMismatch, got.Type, got.Count, got.Digest, p.key.Type, e.Count, e.Digest)}
+	return &statebackend.KeyError{Key: p.key.Name, Op: "prove", Err: fmt.Errorf("%w: %s", statebackend.ErrMismatch, differs)}
 }
 
 // Flip implements [statebackend.Staging]. It checks everything under the lock

@@ -153,7 +153,7 @@ func (s *staging) mapKey(want uint64) error {
 	if c.elements != want {
 		return s.fail(&statebackend.KeyError{Key: c.key.Name, Op: "stage", Err: fmt.Errorf("it has %d elements, and %d came", want, c.elements)})
 	}
-	if err := s.flushElements(); err != nil {
+	if err := errors.Join(s.flushElements(), s.dropFiller()); err != nil {
 		return err
 	}
 	s.keep(c.key)

@@ -228,14 +228,17 @@ func (p *prover) target(i int) []byte {
 func (p *prover) verdict(w expectation, got summary, err error) error {
 	if err != nil {
 		if resp.IsCode(err, "WRONGTYPE") {
-			return p.mismatch(w, "the staged key has another type")
+			return p.mismatch(w, fmt.Sprintf("what is staged is no %s", w.key.Type))
 		}
 		return &statebackend.KeyError{Key: w.key.Name, Op: "prove", Err: p.s.b.mapError(err, "read back")}
 	}
 	foreign := w.key.Type == snapshot.TypeOpaque && w.key.Server != p.s.version && got.count == 1
-	if (got.count != w.end.Count || got.digest != w.end.Digest) && !foreign {
-		return p.mismatch(w, fmt.Sprintf("%d elements with digest %016x are staged, the checkpoint has %d with %016x",
-			got.count, got.digest, w.end.Count, w.end.Digest))
+	switch {
+	case got.count != w.end.Count && !foreign:
+		return p.mismatch(w, fmt.Sprintf("a %s of %d elements is staged, the checkpoint has %d", w.key.Type, got.count, w.end.Count))
+	case got.digest != w.end.Digest && !foreign:
+		return p.mismatch(w, fmt.Sprintf("the content of the %s differs: %d elements in both, with digest %016x as staged and %016x in the checkpoint",
+			w.key.Type, got.count, got.digest, w.end.Digest))
 	}
 	return nil
 }

@@ -62,6 +62,7 @@ type stagedKey struct {
 	elements uint64
 	stored   int64 // elements that the server should have (list length)
 	pending  batch
+	filler   []byte // a member that isn't the checkpoint's, see keepSign
 	left     uint64 // bytes of a streamed value that are to come
 	streamed sentCommand
 }
@@ -133,6 +134,11 @@ func (s *staging) Element(e snapshot.Element) error {
 	}
 	if single(c.key.Type) && c.elements > 1 {
 		return s.fail(&statebackend.KeyError{Key: c.key.Name, Op: "stage", Err: fmt.Errorf("a %s with a second element", c.key.Type)})
+	}
+	if c.key.Type == snapshot.TypeZSet && isNegativeZero(e.Score) {
+		if err := s.keepSign(); err != nil {
+			return err
+		}
 	}
 	if e.Size > stageWhole || uint64(len(e.Value)) < e.Size || single(c.key.Type) {
 		return s.stream(e)
