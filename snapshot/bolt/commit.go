@@ -19,6 +19,11 @@ import (
 // names them; it writes the manifest, the completed row and the reference of
 // each chunk; after it the checkpoint is listed.
 //
+// What it names is known to be whole: chunks that this attempt stored were read
+// back, those that it found stored were checked by WriteChunk, and all others
+// (a rescale takes its base's) are read and checked here, before the
+// transaction. snapshot.ErrCorrupt when one is damaged.
+//
 // A chunk that was stored before with an envelope of another length keeps it,
 // and the stored manifest says so.
 func (w *writer) Commit(ctx context.Context, m *snapshot.Manifest) error {
@@ -33,6 +38,9 @@ func (w *writer) Commit(ctx context.Context, m *snapshot.Manifest) error {
 	}
 	if _, err := w.land(); err != nil {
 		return err
+	}
+	if err := w.checkOthers(ctx, m); err != nil {
+		return fmt.Errorf("job %q checkpoint %s: commit: %w", w.row.Job, w.row.ID, err)
 	}
 	if err := w.publish(ctx, m); err != nil {
 		return fmt.Errorf("job %q checkpoint %s: commit: %w", w.row.Job, w.row.ID, err)
@@ -197,6 +205,6 @@ func (w *writer) Abort() {
 // and Open finds them in any case.
 func (w *writer) release(unsaved *snapshot.Failure) {
 	w.db.mem.finish(w.place(), w.seen, w.kept, unsaved)
-	w.seen, w.kept, w.batch = nil, nil, nil
+	w.seen, w.kept, w.batch, w.buf = nil, nil, nil, nil
 	_ = w.db.sweep(context.Background())
 }

@@ -32,6 +32,18 @@
 // it is removed when the attempt fails or the last manifest goes, in small
 // transactions, and what a crash left is removed when the file is opened.
 //
+// # Own output
+//
+// A checkpoint is committed over chunks that are known to be whole. What a
+// batch stored is read back and compared, after its transaction and before the
+// commit: it shows that the file gives, at the chunk's id, the bytes that were
+// sealed (from the system's cache, so not what the disk itself keeps). A chunk
+// that is there already is read and checked whole when it is to be used again,
+// which costs a decompression and a SHA-256 over it, about 1 ms per MiB; a damaged
+// one is stored again under its references, which mends all checkpoints that
+// share it. Commit checks those that the manifest names and the attempt did
+// not write. What goes bad after its check is for a verification to find.
+//
 // # Trust
 //
 // bbolt maps the file, and may panic in a goroutine of its own, or fault, when

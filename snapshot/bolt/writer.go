@@ -16,17 +16,19 @@ var _ snapshot.Writer = (*writer)(nil)
 
 // writer makes one checkpoint. Chunks gather in a batch; a full batch is
 // stored by a goroutine while the next one fills, so that its sync costs the
-// cut no time. Memory: two batches and what bbolt needs for one.
+// cut no time. Memory: two batches, what bbolt needs for one, and the content
+// of two chunks that are checked.
 type writer struct {
 	db     *DB
 	row    snapshot.Checkpoint
 	ended  string                    // "committed" or "failed", then the writer is done
 	err    error                     // of a batch: sticky
-	seen   map[snapshot.ChunkID]bool // pinned
+	seen   map[snapshot.ChunkID]bool // pinned; written by this attempt, or read and found whole
 	kept   map[snapshot.ChunkID]bool // named by the committed manifest
 	batch  *batch
 	flight chan flushed // nil when no batch is being stored
 	stored uint64
+	buf    []byte // for the content of chunks that are checked
 }
 
 type batch struct {
@@ -38,6 +40,7 @@ type batch struct {
 type item struct {
 	id         snapshot.ChunkID
 	start, end int
+	known      bool // found stored and whole
 }
 
 type flushed struct {
@@ -158,7 +161,8 @@ func checkChunk(c snapshot.Chunk) error {
 }
 
 // WriteChunk implements [snapshot.ChunkWriter]. What it takes is durable only
-// after Commit; an error of storing may come with a later call.
+// after Commit; an error of storing may come with a later call. A chunk that is
+// stored already is read and checked; a damaged one is stored again, and fresh.
 func (w *writer) WriteChunk(ctx context.Context, c snapshot.Chunk) (fresh bool, err error) {
 	if err := w.usable(ctx); err != nil {
 		return false, err
@@ -172,7 +176,7 @@ func (w *writer) WriteChunk(ctx context.Context, c snapshot.Chunk) (fresh bool, 
 	must := w.db.mem.pin(c.Ref.ID)
 	w.seen[c.Ref.ID] = true
 	if !must {
-		known, err := w.db.has(ctx, c.Ref.ID)
+		known, err := w.db.has(ctx, c.Ref.ID, &w.buf)
 		if err != nil || known {
 			// After an error the chunk is not written, so the next call
 			// must not take it for known.
@@ -185,21 +189,12 @@ func (w *writer) WriteChunk(ctx context.Context, c snapshot.Chunk) (fresh bool, 
 	}
 	start := len(w.batch.data)
 	w.batch.data = append(w.batch.data, c.Data...)
-	w.batch.items = append(w.batch.items, item{c.Ref.ID, start, len(w.batch.data)})
+	w.batch.items = append(w.batch.items, item{id: c.Ref.ID, start: start, end: len(w.batch.data)})
 	w.stored += uint64(len(c.Data))
 	if len(w.batch.data) >= w.db.opts.BatchBytes {
 		return true, w.flush()
 	}
 	return true, nil
-}
-
-// has reports whether a chunk is stored.
-func (db *DB) has(ctx context.Context, id snapshot.ChunkID) (ok bool, err error) {
-	err = db.view(ctx, func(tx *bbolt.Tx) error {
-		_, ok, err = lookup(tx, id)
-		return err
-	})
-	return ok, err
 }
 
 // flush hands the batch to a goroutine, after the one before has come back.
@@ -236,31 +231,27 @@ func (w *writer) land() (*batch, error) {
 }
 
 // storeBatch stores the chunks of a batch in one transaction, without a
-// reference. It gives the bytes of those that were there already.
+// reference, and reads them back. It gives the bytes of those that were there
+// already, and whole.
 //
 // It does not take the caller's context: it runs beside the caller, is
 // bounded, and an attempt that is stopped drops its chunks anyway.
 func (db *DB) storeBatch(b *batch) (known uint64, err error) {
-	err = db.update(context.Background(), "store chunks", func(tx *bbolt.Tx) error {
-		chunks, index := tx.Bucket(bucketChunks), tx.Bucket(bucketIndex)
-		for _, it := range b.items {
-			if index.Get(it.id[:]) != nil {
-				known += uint64(it.end - it.start)
-				continue
-			}
-			seq, err := chunks.NextSequence()
-			if err != nil {
+	var buf []byte
+	err = db.update(context.Background(), "store chunks", func(tx *bbolt.Tx) (err error) {
+		for i := range b.items {
+			it := &b.items[i]
+			if it.known, err = put(tx, it.id, b.data[it.start:it.end], &buf); err != nil {
 				return err
 			}
-			e := entry{seq: seq, stored: uint32(it.end - it.start)}
-			if err := chunks.Put(seqKey(seq), b.data[it.start:it.end]); err != nil {
-				return fmt.Errorf("chunk %s: %w", it.id, err)
-			}
-			if err := index.Put(it.id[:], e.encode()); err != nil {
-				return fmt.Errorf("chunk %s: %w", it.id, err)
+			if it.known {
+				known += uint64(it.end - it.start)
 			}
 		}
 		return nil
 	})
-	return known, err
+	if err != nil {
+		return known, err
+	}
+	return known, db.readBack(b)
 }

@@ -186,7 +186,7 @@ func commitThenFail(t *testing.T, s *subject) {
 func endedWriter(t *testing.T, s *subject) {
 	ctx := context.Background()
 	a := Attempt("flights")
-	var rec recordChunks
+	var rec RecordChunks
 	_, err := Encode(ctx, &rec, Keys("state", 50))
 	require.NoError(t, err)
 	for name, end := range map[string]func(w snapshot.Writer, m *snapshot.Manifest){
@@ -200,7 +200,7 @@ func endedWriter(t *testing.T, s *subject) {
 		m := s.encode(w, a, Keys("state"+name, 50))
 		end(w, m)
 		before := s.list("flights")
-		_, err := w.WriteChunk(ctx, rec.chunks[0])
+		_, err := w.WriteChunk(ctx, rec.Chunks[0])
 		require.Error(t, err, name)
 		require.Error(t, w.Commit(ctx, m), name)
 		w.Abort()
@@ -208,12 +208,13 @@ func endedWriter(t *testing.T, s *subject) {
 	}
 }
 
-// recordChunks keeps what an encoder writes.
-type recordChunks struct{ chunks []snapshot.Chunk }
+// RecordChunks keeps copies of what an encoder writes.
+type RecordChunks struct{ Chunks []snapshot.Chunk }
 
-func (r *recordChunks) WriteChunk(_ context.Context, c snapshot.Chunk) (bool, error) {
+// WriteChunk implements [snapshot.ChunkWriter].
+func (r *RecordChunks) WriteChunk(_ context.Context, c snapshot.Chunk) (bool, error) {
 	c.Data = append([]byte(nil), c.Data...)
-	r.chunks = append(r.chunks, c)
+	r.Chunks = append(r.Chunks, c)
 	return true, nil
 }
 

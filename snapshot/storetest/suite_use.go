@@ -56,10 +56,10 @@ func contexts(t *testing.T, s *subject) {
 	require.ErrorIs(t, err, context.Canceled)
 	w := s.begin(a)
 	defer w.Abort()
-	var rec recordChunks
+	var rec RecordChunks
 	_, err = Encode(live, &rec, Keys("state", 300))
 	require.NoError(t, err)
-	_, err = w.WriteChunk(ctx, rec.chunks[0])
+	_, err = w.WriteChunk(ctx, rec.Chunks[0])
 	require.ErrorIs(t, err, context.Canceled)
 	m := s.encode(w, a, Keys("state", 300))
 	require.ErrorIs(t, w.Commit(ctx, m), context.Canceled)
