@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
 
 	"go.etcd.io/bbolt"
@@ -35,6 +34,9 @@ func (db *DB) Check(ctx context.Context) ([]snapshot.Problem, error) {
 	c := &checker{db: db, refs: map[snapshot.ChunkID]uint32{}}
 	if err := c.structure(ctx); err != nil {
 		return nil, err
+	}
+	if err := db.stillThere(); err != nil {
+		c.add(place{}, "file", "%v", err)
 	}
 	for _, p := range c.all {
 		if err := c.content(ctx, p); err != nil {
@@ -81,17 +83,13 @@ func (c *checker) state(ctx context.Context, tx *bbolt.Tx) error {
 	return ctx.Err()
 }
 
-func (c *checker) pages(ctx context.Context) (err error) {
-	f, err := os.Open(c.db.path)
+// pages reads the open file, whatever its path leads to by now.
+func (c *checker) pages(ctx context.Context) error {
+	info, err := c.db.handle.Stat()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	s, err := scanFile(ctx, f, info.Size())
+	s, err := scanFile(ctx, c.db.handle, info.Size())
 	if errors.Is(err, snapshot.ErrCorrupt) || errors.Is(err, errNotBolt) {
 		c.add(place{}, "file", "%v", err)
 		return nil

@@ -51,6 +51,10 @@
 // first (see [Probe]) and, in a program that calls [MaybeProbe], lets a child
 // process open it with bbolt and walk it before the parent does.
 //
+// The path must lead to the open file whenever something is committed. Once it
+// does not (removed, replaced, the folder moved), the store writes no more and
+// says how to get at the file while the process lives.
+//
 // The free list is written with each transaction (bbolt's default): without it
 // bbolt would have to scan the file in a goroutine at every start and after
 // every failed transaction. It costs 8 bytes per free page and transaction.

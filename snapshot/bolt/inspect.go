@@ -13,14 +13,14 @@ import (
 )
 
 // inspect decides whether an open, locked file may be given to bbolt: it is
-// empty, or a whole store of a format that we read. A fresh one was made just
-// now, so bbolt needs no trial of it.
+// a whole store of a format that we read. A fresh one was made just now, so
+// bbolt needs no trial of it, and it may be empty (see linkFailed).
 func (db *DB) inspect(ctx context.Context, f *os.File, fresh bool) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	if info.Size() == 0 {
+	if info.Size() == 0 && fresh {
 		return nil
 	}
 	if err := examine(ctx, f, info.Size()); err != nil {
@@ -34,6 +34,10 @@ func (db *DB) inspect(ctx context.Context, f *os.File, fresh bool) error {
 
 // examine walks the pages and names what is wrong with the file.
 func examine(ctx context.Context, f *os.File, size int64) error {
+	if size == 0 {
+		return errors.New("it is empty (0 bytes), which a store never is, and is left as it is: " +
+			"if a store was here, it was cut off: put a copy of it from a backup in its place; to start with a new store, remove the file")
+	}
 	s, err := scanFile(ctx, f, size)
 	switch {
 	case errors.Is(err, errNotBolt):

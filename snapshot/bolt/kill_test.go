@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -94,7 +95,7 @@ func TestKilledRightAfterCreation(t *testing.T) {
 }
 
 // TestInterruptedCreation has what a kill in the middle of a creation leaves:
-// a file under its first name, or the store under both, or an empty file.
+// a file under its first name, or the store under both.
 func TestInterruptedCreation(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "keyframe.db")
@@ -113,13 +114,17 @@ func TestInterruptedCreation(t *testing.T) {
 	require.NoError(t, db.Close())
 	require.Equal(t, []string{"keyframe.db", "keyframe.db.newest"}, names(t, dir))
 
+	// Where the file system has no links, an empty file is made and laid down
+	// in place. Open does so only in the call that made it.
 	empty := filepath.Join(dir, "empty.db")
-	require.NoError(t, os.WriteFile(empty, nil, 0o640))
-	db, err = Open(context.Background(), empty, Options{})
+	require.NoError(t, linkFailed(empty, syscall.EPERM))
+	require.NoError(t, linkFailed(empty, syscall.EPERM), "someone else made it at the same time")
+	f, err := os.Open(empty)
 	require.NoError(t, err)
-	storetest.MustTake(t, db, storetest.Attempt("flights"), storetest.Keys("s", 30))
-	storetest.MustBeClean(t, db)
-	require.NoError(t, db.Close())
+	require.NoError(t, (&DB{}).inspect(context.Background(), f, true))
+	require.ErrorContains(t, (&DB{}).inspect(context.Background(), f, false), "remove the file")
+	require.NoError(t, f.Close())
+	require.ErrorIs(t, linkFailed(filepath.Join(dir, "no", "folder"), syscall.EPERM), syscall.EPERM)
 }
 
 func names(t *testing.T, dir string) (all []string) {

@@ -49,6 +49,9 @@ type DB struct {
 	path     string
 	opts     Options
 	file     *bbolt.DB
+	handle   *os.File    // the open file; bbolt closes it
+	info     os.FileInfo // what it was found to be, to know it again by
+	fd       uintptr
 	mem      *memory
 	deleting sync.Mutex // orders Delete and Hold
 	broken   atomic.Pointer[broken]
@@ -58,7 +61,7 @@ type DB struct {
 // its folder must exist. Attempts that were in progress are failed as
 // interrupted, and what they left is removed.
 //
-// A file that is no store, is damaged (snapshot.ErrCorrupt), is of a newer
+// A file that is no store, is empty, is damaged (snapshot.ErrCorrupt), is of a newer
 // format (snapshot.ErrNewerFormat), or is held by another process gives an
 // error that says what to do, and is left as it is, byte for byte.
 func Open(ctx context.Context, path string, opts Options) (*DB, error) {
@@ -124,6 +127,10 @@ func openFile(path string) (f *os.File, fresh bool, err error) {
 func (db *DB) attach(f *os.File) (err error) {
 	defer db.catch(&err)
 	defer guardFaults()()
+	if db.info, err = f.Stat(); err != nil {
+		return errors.Join(db.named(err), f.Close())
+	}
+	db.handle, db.fd = f, f.Fd()
 	db.file, err = bbolt.Open(db.path, 0o600, &bbolt.Options{
 		Timeout:      db.opts.Timeout,
 		FreelistType: bbolt.FreelistMapType,

@@ -66,6 +66,7 @@ type refused struct {
 
 func foreignFiles(t *testing.T) map[string]refused {
 	return map[string]refused{
+		"nothing":          {nil, nil, "it is empty (0 bytes)"},
 		"text":             {[]byte("redis: {url: redis://127.0.0.1:6379/0}\n"), nil, "not a Keyframe store"},
 		"zeros":            {make([]byte, 64<<10), nil, "not a Keyframe store"},
 		"one byte":         {[]byte{1}, nil, "not a Keyframe store"},

@@ -3,7 +3,6 @@ package bolt
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"go.etcd.io/bbolt"
 
@@ -26,6 +25,12 @@ func (db *DB) Stats(ctx context.Context) (s snapshot.StoreStats, err error) {
 		if err != nil {
 			return err
 		}
+		// Of the open file, whatever its path leads to by now.
+		info, err := db.handle.Stat()
+		if err != nil {
+			return err
+		}
+		s.FileBytes = info.Size()
 		free := db.file.Stats()
 		s.FreeBytes = int64(free.FreePageN+free.PendingPageN) * int64(db.file.Info().PageSize)
 		return tx.Bucket(bucketJobs).ForEachBucket(func(name []byte) error { return countHistory(tx, string(name), &s) })
@@ -33,11 +38,6 @@ func (db *DB) Stats(ctx context.Context) (s snapshot.StoreStats, err error) {
 	if err != nil {
 		return snapshot.StoreStats{}, err
 	}
-	info, err := os.Stat(db.path)
-	if err != nil {
-		return snapshot.StoreStats{}, fmt.Errorf("store %s: %w", db.path, err)
-	}
-	s.FileBytes = info.Size()
 	return s, nil
 }
 

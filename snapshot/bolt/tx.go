@@ -35,8 +35,8 @@ func (db *DB) view(ctx context.Context, fn func(*bbolt.Tx) error) (err error) {
 }
 
 // update runs fn in a write transaction; what it did is durable when update
-// returns nil, and undone when it returns an error. Transactions are bounded,
-// so waiting for the one before is not cut short by ctx.
+// returns nil, and undone when it returns an error. It is refused when the path
+// leads to another file by now. Transactions are bounded, so waiting for the one before is not cut short by ctx.
 func (db *DB) update(ctx context.Context, what string, fn func(*bbolt.Tx) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -59,6 +59,9 @@ func (db *DB) update(ctx context.Context, what string, fn func(*bbolt.Tx) error)
 	}
 	if hook := db.opts.beforeCommit; hook != nil {
 		hook(what)
+	}
+	if err := db.stillThere(); err != nil {
+		return err
 	}
 	if err := tx.Commit(); err != nil {
 		return db.commitFailed(what, id, err)
