@@ -103,13 +103,7 @@ func fillOdd(t *testing.T, c *redis.Client, j statebackend.Job, seed string) {
 // everything is the digest and the exact expiry of every key, by name.
 func everything(t *testing.T, c *redis.Client) map[string]string {
 	t.Helper()
-	names := allKeys(t, c)
-	sums := digests(t, c, names)
-	all := map[string]string{}
-	for i, name := range names {
-		all[name] = sums[i]
-	}
-	return all
+	return digests(t, c, allKeys(t, c))
 }
 
 // own are the keys that a coordinator writes beside a job's state.
@@ -156,6 +150,7 @@ type oddWorld struct {
 // TestEveryByteComesBackAfterALoss: checkpoint, FLUSHALL, recovery, with every
 // digest and every expiry as before (I3, I9).
 func TestEveryByteComesBackAfterALoss(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	w := &oddWorld{t: t, c: patient(server)}
 	for i, name := range oddNames {

@@ -57,6 +57,9 @@ func newDaemon(t *testing.T, server *redistest.Server, jobs string) *daemon {
 	t.Cleanup(func() {
 		d.kill()
 		d.api.Close()
+		if strings.Contains(d.tail(1<<30), "panic") {
+			t.Errorf("the coordinator panicked")
+		}
 		if t.Failed() {
 			t.Logf("the coordinator's log ends with:\n%s", d.tail(6000))
 		}
@@ -138,7 +141,7 @@ func (d *daemon) tail(n int) string {
 	if err != nil {
 		return err.Error()
 	}
-	return string(data[max(0, len(data)-n):])
+	return string(data[len(data)-min(len(data), n):])
 }
 
 // until waits for a state; what says how far it is.

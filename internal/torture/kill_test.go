@@ -36,7 +36,7 @@ type trial struct {
 	fleet   *fleet
 	memory  *replays
 	static  map[string]entry
-	foreign []string
+	foreign map[string]string
 
 	newest    snapshot.ID               // greatest id ever seen
 	completed map[snapshot.ID]time.Time // as listed once, by id: when it began
@@ -74,6 +74,7 @@ func newTrial(t *testing.T) *trial {
 // under write load, in every phase of every operation, and looks at everything
 // after each: I1, I2, I3, I6, I10 by force.
 func TestAKilledCoordinatorLosesNothing(t *testing.T) {
+	t.Parallel()
 	n := rounds(t, "KEYFRAME_KILLS", 12)
 	k := newTrial(t)
 	for i := range n {

@@ -43,6 +43,7 @@ var (
 // recovered after a loss, and restored over the living state, by a process that
 // never takes more than its bound.
 func TestMemoryIsBoundedWhateverTheState(t *testing.T) {
+	t.Parallel()
 	s := reduced
 	if os.Getenv("KEYFRAME_LARGE") == "1" {
 		s = full

@@ -23,9 +23,9 @@ func patient(s *redistest.Server) *redis.Client {
 
 // live is everything on a server, read while nobody writes.
 type live struct {
-	content          // of the job
-	others  []string // keys that don't belong to the job's state, with their digest and expiry
-	staged  []string // keys that a restore has left behind
+	content                   // of the job
+	others  map[string]string // digest and expiry of keys that don't belong to the job's state
+	staged  []string          // keys that a restore has left behind
 	record  map[string]string
 	now     int64 // the server's clock, ms, after the last read
 }
@@ -91,13 +91,14 @@ func allKeys(t *testing.T, c *redis.Client) []string {
 	return all
 }
 
-// digests are the server's own digest and the exact expiry of each key.
-func digests(t *testing.T, c *redis.Client, names []string) []string {
+// digests are the server's own digest and the exact expiry of each key, by
+// name. A key that expires before both are read is left out.
+func digests(t *testing.T, c *redis.Client, names []string) map[string]string {
 	t.Helper()
+	out := map[string]string{}
 	if len(names) == 0 {
-		return nil
+		return out
 	}
-	out := make([]string, len(names))
 	pipe := c.Pipeline()
 	sums, expiries := make([]*redis.Cmd, len(names)), make([]*redis.Cmd, len(names))
 	for i, name := range names {
@@ -109,7 +110,11 @@ func digests(t *testing.T, c *redis.Client, names []string) []string {
 	for i, name := range names {
 		sum, err := sums[i].Slice()
 		require.NoError(t, err)
-		out[i] = fmt.Sprintf("%q %v expires %v", name, sum[0], expiries[i].Val())
+		at, err := expiries[i].Int64()
+		require.NoError(t, err)
+		if at != -2 {
+			out[name] = fmt.Sprintf("%v expires %d", sum[0], at)
+		}
 	}
 	return out
 }

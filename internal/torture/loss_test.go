@@ -52,6 +52,7 @@ type losses struct {
 // happened: I5 by force. No completed checkpoint may hold a state that is
 // behind the one before it.
 func TestLostStateIsNeverCheckpointed(t *testing.T) {
+	t.Parallel()
 	n := rounds(t, "KEYFRAME_LOSSES", 10)
 	server := redistest.Start(t)
 	l := &losses{t: t, rng: seeded(t), server: server, c: patient(server), memory: &replays{}, static: bulk(), cases: map[string]int{}}

@@ -22,6 +22,7 @@ const onDemandJobs = `
 // with it afterwards must not undo what was reported as done, nor have it
 // checkpointed as if nothing had happened.
 func TestWhatWasDoneIsNotUndoneByAnOlderRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	memory, c := &replays{}, patient(server)
 	populate(t, c)
