@@ -1,6 +1,7 @@
 package statebackend
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -49,6 +50,34 @@ func (j Job) Record() string { return j.Root() + ":coordinator" }
 // Staging is the beginning of every key that the restore with this id writes
 // beside the live ones.
 func (j Job) Staging(restore string) string { return j.Root() + ":coordinator:stage:" + restore + ":" }
+
+// Owns tells whether a name that the index lists is state of the job: it begins
+// with {root}: and is none of the job's own bookkeeping (index, registry,
+// operator states, assignment, record, and what a restore stages). Anybody may
+// put a name into the index; a restore writes and deletes owned ones only.
+func (j Job) Owns(name []byte) bool {
+	rest, ok := j.underRoot(name)
+	if !ok {
+		return false
+	}
+	switch string(rest) {
+	case "stateKeys", "stateSchema", "operatorState", "assignment", "coordinator":
+		return false
+	}
+	return !bytes.HasPrefix(rest, []byte("coordinator:stage:"))
+}
+
+// underRoot gives what follows {root}:, without building the root: this is
+// asked for every key.
+func (j Job) underRoot(name []byte) (rest []byte, ok bool) {
+	n := len(j.Prefix) + 1 + len(j.Name)
+	if len(name) <= n || name[n] != ':' ||
+		string(name[:len(j.Prefix)]) != j.Prefix || name[len(j.Prefix)] != ':' ||
+		string(name[len(j.Prefix)+1:n]) != j.Name {
+		return nil, false
+	}
+	return name[n+1:], true
+}
 
 // Scope is one operator's place in the layout: the source it reads and the
 // partition, which in this layout is the key group.

@@ -99,16 +99,13 @@ func Classify(job Job, key []byte) snapshot.Section {
 	return snapshot.SectionKeyed
 }
 
-// underGroup gives what follows {root}:cg:, without building the root: a cut
-// asks this for every key.
+// underGroup gives what follows {root}:cg:.
 func underGroup(job Job, key []byte) (string, bool) {
-	n := len(job.Prefix) + 1 + len(job.Name)
-	if len(key) < n+len(":cg:") ||
-		string(key[:len(job.Prefix)]) != job.Prefix || key[len(job.Prefix)] != ':' ||
-		string(key[len(job.Prefix)+1:n]) != job.Name || string(key[n:n+len(":cg:")]) != ":cg:" {
+	rest, ok := job.underRoot(key)
+	if !ok || len(rest) < len("cg:") || string(rest[:len("cg:")]) != "cg:" {
 		return "", false
 	}
-	return string(key[n+len(":cg:"):]), true
+	return string(rest[len("cg:"):]), true
 }
 
 type marker struct {

@@ -71,7 +71,10 @@ type FlipResult struct {
 // Staging is one restore under way. Not safe for concurrent use. Stage all
 // keys, prove them, flip.
 type Staging interface {
-	// Sink stages keys beside the live ones; live keys aren't touched. With
+	// Sink stages keys beside the live ones; live keys aren't touched. Of a
+	// name that isn't the job's (Job.Owns), only the index learns: no key
+	// under it is written, given an expiry or deleted, at the flip neither,
+	// and Prove passes it over. With
 	// ScopeAll it takes all sections of a checkpoint in the order in which
 	// Walk gives them, with ScopeOperator the new operator keys.
 	snapshot.Sink

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"keyframe/coordinator/config"
-	"keyframe/coordinator/fault"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 	"keyframe/statebackend/memory"
@@ -83,16 +82,6 @@ func TestAsAnotherServerKeepsTheNames(t *testing.T) {
 	_, err := there.exec.Run(ctx, Request{Job: w.job, As: true, Checkpoint: m.Checkpoint.ID}, nil)
 	require.NoError(t, err)
 	requireState(t, want, there.live(t))
-}
-
-func TestAsRefusesKeysOutsideTheRoot(t *testing.T) {
-	w := newWorld(t)
-	w.seed(t)
-	w.put(t, "elsewhere:k", "", cmd(statebackend.OpSet, "v"))
-	m := w.take(t)
-	b := w.as(testJob("fresh"))
-	refuses(t, b, Request{Job: b.job, From: "flights", As: true, Checkpoint: m.Checkpoint.ID}, fault.Refused,
-		`"elsewhere:k"`, `"streaming:runtime:flights"`)
 }
 
 func TestAsKeepsPositionsOfSharedSourcesOnly(t *testing.T) {

@@ -17,6 +17,7 @@ type ready struct {
 	manifest *snapshot.Manifest
 	live     statebackend.Glimpse
 	request  statebackend.RestoreRequest
+	warnings []string // of the plan, those that the result repeats
 	// release ends the hold on the checkpoint.
 	release func()
 }
@@ -144,7 +145,8 @@ func (e *Executor) readAll(ctx context.Context, req Request, r *ready, p Progres
 		s.schemas = &schemas{ctx: ctx, live: e.Backend, job: job}
 	}
 	meter := (&Meter{Next: s, Phase: PhaseVerify, Progress: p}).Begin()
-	if err := e.feed(ctx, r.manifest, req.Job, meter); err != nil {
+	var claimed outside
+	if err := e.feed(ctx, r.manifest, req.Job, meter, claimed.add); err != nil {
 		return Fault(err, fault.Store, "verify checkpoint %d of job %q", req.Checkpoint, req.From)
 	}
 	meter.End()
@@ -153,7 +155,11 @@ func (e *Executor) readAll(ctx context.Context, req Request, r *ready, p Progres
 	}
 	removed := uint64(0)
 	err := e.Backend.Index(ctx, job, func(name []byte) error {
-		if !s.names.has(name) {
+		switch {
+		case s.names.has(name):
+		case !job.Owns(name): // it leaves the index, and its key stays
+			s.foreign.add(name)
+		default:
 			removed++
 			s.rows.remove(name)
 		}
@@ -164,22 +170,26 @@ func (e *Executor) readAll(ctx context.Context, req Request, r *ready, p Progres
 	}
 	s.into(&r.plan)
 	r.plan.Removed, r.plan.States = removed, s.rows.list()
+	r.warnings = append(s.foreign.warnings(), claimed.claimedWarnings(job.Root())...)
+	r.plan.Warnings = append(r.plan.Warnings, r.warnings...)
 	return nil
 }
 
 // into takes the scan's numbers over.
 func (s *scan) into(p *Plan) {
 	p.Keys, p.Elements, p.Bytes, p.Expired, p.Missing = s.keys, s.elements, s.bytes, s.expired, s.missing
+	p.Foreign = s.foreign.count
 	if s.schemas != nil {
 		p.SchemaDiff = s.schemas.differ
 	}
 }
 
-// feed pushes the checkpoint's keys, under the job's own root.
-func (e *Executor) feed(ctx context.Context, m *snapshot.Manifest, job config.Job, sink snapshot.Sink) error {
+// feed pushes the checkpoint's keys, under the job's own root. claimed, which
+// may be nil, is told of names that are left out: see renamer.
+func (e *Executor) feed(ctx context.Context, m *snapshot.Manifest, job config.Job, sink snapshot.Sink, claimed func(name []byte)) error {
 	from := statebackend.Job{Prefix: m.Identity.Prefix, Name: m.Identity.Job}
 	if from != job.Key() {
-		sink = &renamer{next: sink, from: from, to: job.Key(), keep: keepSources(m, job)}
+		sink = &renamer{next: sink, from: from, to: job.Key(), keep: keepSources(m, job), claimed: claimed}
 	}
 	return snapshot.Walk(ctx, e.Store, m, sink)
 }

@@ -9,11 +9,14 @@ import (
 
 // renamer gives the keys of another job's checkpoint this job's root: names,
 // and the names that the schema registry has as its fields. Source keys belong
-// to no root and may be another job's: keep decides.
+// to no root and may be another job's: keep decides. A name that the index
+// lists without being the job's stays as it is, unless it lies under this job's
+// root: then it would become this job's state, and is left out.
 type renamer struct {
 	next     snapshot.Sink
 	from, to statebackend.Job
 	keep     func(name []byte) bool
+	claimed  func(name []byte) // told of names that are left out; may be nil
 
 	skip     bool
 	registry bool
@@ -38,10 +41,18 @@ func (r *renamer) BeginKey(k snapshot.Key) error {
 		r.digest.Reset(k.Type)
 	}
 	name, ok := r.rename(k.Name)
-	if !ok {
+	switch {
+	case ok:
+		k.Name = name
+	case !indexed(k.Section):
 		return errOutside(k.Name, r.from, r.to)
+	case bytes.HasPrefix(k.Name, []byte(r.to.Root()+":")):
+		r.skip = true
+		if r.claimed != nil {
+			r.claimed(k.Name)
+		}
+		return nil
 	}
-	k.Name = name
 	return r.next.BeginKey(k)
 }
 

@@ -38,6 +38,7 @@ func (e *Executor) Run(ctx context.Context, req Request, p Progress) (Result, er
 	res := Result{
 		Job: req.Job.Name, Checkpoint: req.Checkpoint, Keys: flip.Keys, Elements: r.plan.Elements,
 		Expired: flip.Expired, Removed: flip.Removed, Epoch: flip.Epoch, Undo: req.Undo,
+		Foreign: r.plan.Foreign, Warnings: r.warnings,
 	}
 	p.Tell(PhaseClean, res.Keys, res.Elements, r.plan.Bytes)
 	if err := e.end(ctx, s.Entry); err != nil {
@@ -79,7 +80,7 @@ func (e *Executor) swap(req Request, r *ready, p Progress) *Swap {
 			Removed: r.plan.Removed, Epoch: r.plan.Epoch,
 		},
 		Feed: func(ctx context.Context, sink snapshot.Sink) error {
-			return e.feed(ctx, r.manifest, req.Job, sink)
+			return e.feed(ctx, r.manifest, req.Job, sink, nil)
 		},
 	}
 }

@@ -18,11 +18,13 @@ type scan struct {
 	rows    *rows
 	names   *nameSet
 	schemas *schemas // nil when there is nothing to compare with
+	foreign outside  // names that the index lists and that aren't the job's
 
 	keys, elements, bytes, expired, missing uint64
 
 	// The key under way.
 	key      snapshot.Key // without its name
+	passed   bool         // it isn't the job's: nothing of it is restored
 	size     uint64
 	count    uint64
 	row      rowKey
@@ -43,10 +45,15 @@ func expiredBy(expireAt int64, asOf time.Time) bool {
 
 // BeginKey looks at the key's head.
 func (s *scan) BeginKey(k snapshot.Key) error {
+	s.passed, s.registry = indexed(k.Section) && !s.job.Owns(k.Name), nil
+	if s.passed {
+		s.names.add(k.Name)
+		s.foreign.add(k.Name)
+		return nil
+	}
 	if err := checkPayload(k, s.live); err != nil {
 		return err
 	}
-	s.registry = nil
 	if k.Section == snapshot.SectionMeta && s.schemas != nil && string(k.Name) == s.job.Registry() {
 		s.registry = &whole{limit: maxEntry, emit: s.schemas.add}
 	}
@@ -62,6 +69,9 @@ func (s *scan) BeginKey(k snapshot.Key) error {
 
 // Element counts.
 func (s *scan) Element(e snapshot.Element) error {
+	if s.passed {
+		return nil
+	}
 	s.count++
 	s.size += uint64(len(e.Field)) + e.Size
 	if s.registry != nil {
@@ -83,7 +93,7 @@ func (s *scan) EndKey(e snapshot.KeyEnd) error {
 	if s.registry != nil {
 		return s.schemas.flush()
 	}
-	if !indexed(s.key.Section) {
+	if s.passed || !indexed(s.key.Section) {
 		return nil
 	}
 	if s.key.Type == snapshot.TypeMissing {

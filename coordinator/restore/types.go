@@ -89,6 +89,7 @@ type Plan struct {
 	Expired         uint64      `json:"expired"`         // keys whose expiry has passed: not written
 	Removed         uint64      `json:"removed"`         // live keys that the checkpoint lacks
 	Missing         uint64      `json:"missing"`         // names in the index without a key
+	Foreign         uint64      `json:"foreign"`         // names in an index that are no state of the job: keys under them stay as they are
 	States          []StatePlan `json:"states"`          // by operator, state and type
 	Positions       []Position  `json:"positions"`       // of the sources, set at the flip
 	EpochFrom       uint64      `json:"epochFrom"`       // the live one
@@ -135,7 +136,11 @@ type Result struct {
 	Epoch      uint64      `json:"epoch"`    // the new one
 	Undo       snapshot.ID `json:"undo,omitempty"`
 	DurationMs int64       `json:"durationMs"`
-	// Warnings are about what came after the flip; the restore is done.
+	// Foreign is how many names in an index are no state of the job: keys
+	// under them stay as they are.
+	Foreign uint64 `json:"foreign,omitempty"`
+	// Warnings are about what could not be put back, and about what came
+	// after the flip; the restore is done.
 	Warnings []string `json:"warnings,omitempty"`
 }
 

@@ -86,6 +86,7 @@ var parts = []struct {
 	{"restore after loss", testRestoreAfterLoss},
 	{"restore expiry", testRestoreExpiry},
 	{"restore equals", testRestoreMakesEqual},
+	{"restore leaves what isn't the job's", testForeignNames},
 	{"restore refuses", testStageRefusals},
 	{"flip fenced", testFlipFenced},
 	{"flip without its stage", testFlipNeedsItsStage},

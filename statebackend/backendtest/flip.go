@@ -102,7 +102,7 @@ func testAbort(t *testing.T, h Harness) {
 	// In the middle of a key.
 	s, err = h.Backend.Stage(ctxOf(t), request(t, h, job, "r2"))
 	require.NoError(t, err)
-	require.NoError(t, s.BeginKey(snapshot.Key{Section: snapshot.SectionKeyed, Name: []byte("k"), Type: snapshot.TypeHash, Count: 2}))
+	require.NoError(t, s.BeginKey(snapshot.Key{Section: snapshot.SectionKeyed, Name: []byte(stateName(job, 1, "half")), Type: snapshot.TypeHash, Count: 2}))
 	require.NoError(t, s.Element(snapshot.Element{Field: []byte("f"), Size: 1, Value: []byte("v")}))
 	_, err = s.Flip(ctxOf(t))
 	require.Error(t, err, "a key isn't whole")

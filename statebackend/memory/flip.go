@@ -191,7 +191,7 @@ func (g *staging) unchanged() error {
 		}
 	}
 	for name := range g.names {
-		if !read[name] && s.live(name) != nil {
+		if !read[name] && job.Owns([]byte(name)) && s.live(name) != nil {
 			return changed(name, "it has come since the operator state was read")
 		}
 	}
@@ -261,11 +261,13 @@ func (g *staging) put(modes map[string][]byte) statebackend.FlipResult {
 }
 
 // replaced are the names whose live keys go: with ScopeAll all of the old and
-// the new index, otherwise the operator keys as they were read.
+// the new index that are the job's, otherwise the operator keys as they were read.
 func (g *staging) replaced() map[string]struct{} {
 	names := make(map[string]struct{})
 	for name := range g.names {
-		names[name] = struct{}{}
+		if g.req.Job.Owns([]byte(name)) {
+			names[name] = struct{}{}
+		}
 	}
 	if g.req.Scope == statebackend.ScopeOperator {
 		for _, u := range g.req.Unchanged {
@@ -275,7 +277,7 @@ func (g *staging) replaced() map[string]struct{} {
 	}
 	if index := g.s.live(g.req.Job.Index()); index != nil {
 		for name := range index.hash.unordered() {
-			if !bookkeeping(g.req.Job, name) {
+			if g.req.Job.Owns([]byte(name)) {
 				names[name] = struct{}{}
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strings"
 
 	"keyframe/snapshot"
 	"keyframe/statebackend"
@@ -165,10 +164,10 @@ func (g *staging) BeginKey(k snapshot.Key) error {
 }
 
 // skips says which keys of a checkpoint aren't put back: those that were
-// missing or have expired, the assignment (which the request brings), and
-// sources, which this store doesn't have.
+// missing or have expired, those that aren't the job's, the assignment (which
+// the request brings), and sources, which this store doesn't have.
 func (g *staging) skips(k snapshot.Key) bool {
-	return k.Section == snapshot.SectionSource || string(k.Name) == g.req.Job.Assignment() ||
+	return k.Section == snapshot.SectionSource || string(k.Name) == g.req.Job.Assignment() || g.foreign(k) ||
 		k.Type == snapshot.TypeMissing || g.past(k)
 }
 
@@ -180,12 +179,16 @@ func (g *staging) past(k snapshot.Key) bool {
 func (g *staging) check(k snapshot.Key) error {
 	job, name := g.req.Job, string(k.Name)
 	_, twice := g.names[name]
+	state := isState(k)
 	switch {
 	case !k.Type.Valid() || !k.Section.Valid():
 		return g.failKey("type %s in section %s is unknown", k.Type, k.Section)
 	case g.req.Scope == statebackend.ScopeOperator && k.Section != snapshot.SectionOperator:
 		return g.failKey("it is of section %s, and this restore replaces operator state only", k.Section)
 	case k.Section == snapshot.SectionSource:
+	case state && twice:
+		return g.failKey("it comes twice")
+	case state && !job.Owns(k.Name): // only its name is staged
 	case k.Type == snapshot.TypeOpaque:
 		return g.failKey("%w: it is a %s as server %s dumped it, which only such a server can load: restore into Redis",
 			statebackend.ErrUnsupported, k.TypeName, k.Server)
@@ -193,22 +196,17 @@ func (g *staging) check(k snapshot.Key) error {
 		if name != job.Registry() && name != job.OperatorStates() && name != job.Assignment() {
 			return g.failKey("it is none of the job's own keys")
 		}
-	case twice:
-		return g.failKey("it comes twice")
-	case bookkeeping(job, name):
-		return g.failKey("the checkpoint has it as state, and here it is the job's own bookkeeping")
 	}
 	return nil
 }
 
-// bookkeeping tells the job's own keys, which are never state.
-func bookkeeping(job statebackend.Job, name string) bool {
-	switch name {
-	case job.Index(), job.Registry(), job.OperatorStates(), job.Assignment(), job.Record():
-		return true
-	}
-	return strings.HasPrefix(name, job.Record()+":stage:")
+// isState tells keys that the index lists.
+func isState(k snapshot.Key) bool {
+	return k.Section == snapshot.SectionKeyed || k.Section == snapshot.SectionOperator
 }
+
+// foreign tells a name of the index that isn't the job's.
+func (g *staging) foreign(k snapshot.Key) bool { return isState(k) && !g.req.Job.Owns(k.Name) }
 
 func (s *Store) nextToken() uint64 {
 	s.mu.Lock()
@@ -271,11 +269,13 @@ func (g *staging) EndKey(e snapshot.KeyEnd) error {
 		return g.failKey("it ends out of order: %d bytes are missing", g.left)
 	}
 	g.open = false
-	state := g.key.Section == snapshot.SectionKeyed || g.key.Section == snapshot.SectionOperator
+	state := isState(g.key)
 	if state {
 		g.names[string(g.key.Name)] = struct{}{}
 	}
 	switch {
+	case g.foreign(g.key):
+		return nil
 	case state && (e.Expired || g.past(g.key)):
 		g.expired++
 		return nil

@@ -1,4 +1,4 @@
--- Puts a staged restore in place. Everything is looked at before the first
+-- Puts a staged restore in place; owns.lua comes before it. Everything is looked at before the first
 -- write; the first write needs no memory, after which the server refuses no
 -- command of this script for want of it.
 -- KEYS: record, index, registry, operator states, assignment.
@@ -51,12 +51,6 @@ local function everywhere()
 end
 local trusted = everywhere()
 
-local own = {[rec] = true, [idx] = true, [reg] = true, [ops] = true, [asg] = true}
-local stageroot = rec .. ':stage:'
-local function bookkeeping(name)
-  return own[name] or string.sub(name, 1, #stageroot) == stageroot
-end
-
 -- Calls fn with a table of names for each slice of a set.
 local function eachname(set, fn)
   local cursor = '0'
@@ -108,12 +102,13 @@ local function eachstaged(fn)
   end
 end
 
--- The names of a slice of the live index that the checkpoint doesn't have.
+-- The names of a slice of the live index that the checkpoint doesn't have, and
+-- that are the job's: others leave the index, and their keys stay.
 local function later(names)
   local known = call('SMISMEMBER', P .. 'index', unpack(names))
   local out = {}
   for i = 1, #names do
-    if known[i] == 0 and not bookkeeping(names[i]) then out[#out + 1] = names[i] end
+    if known[i] == 0 and owns(names[i]) then out[#out + 1] = names[i] end
   end
   return out
 end

@@ -17,6 +17,8 @@ import (
 var (
 	//go:embed mark.lua
 	markScript string
+	//go:embed owns.lua
+	ownsScript string
 	//go:embed flip_look.lua
 	flipLook string
 	//go:embed flip_write.lua
@@ -26,7 +28,7 @@ var (
 )
 
 // flipScript is one script: it looks at everything, then writes.
-var flipScript = flipLook + flipWrite
+var flipScript = ownsScript + flipLook + flipWrite
 
 // smallReply bounds the replies of scripts and of single values, in bytes of
 // memory: names are at most snapshot.MaxName.

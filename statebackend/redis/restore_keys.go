@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"keyframe/snapshot"
 	"keyframe/statebackend"
@@ -44,6 +43,7 @@ const (
 	skipNot     skipReason = iota
 	skipMissing            // only its name is, in the index
 	skipExpired            // so is it here: the name stays in the index, as if the key had expired in its place
+	skipForeign            // it isn't the job's: only its name is, in the index
 	skipRequest            // the request says otherwise: the assignment, sources without positions
 )
 
@@ -54,12 +54,19 @@ func (s *staging) skips(k snapshot.Key) skipReason {
 		return skipRequest
 	case k.Section == snapshot.SectionMeta && string(k.Name) == s.req.Job.Assignment():
 		return skipRequest
+	case isState(k) && !s.req.Job.Owns(k.Name):
+		return skipForeign
 	case k.Type == snapshot.TypeMissing:
 		return skipMissing
 	case k.ExpireAt > 0 && k.ExpireAt <= s.req.AsOf.UnixMilli():
 		return skipExpired
 	}
 	return skipNot
+}
+
+// isState tells keys that the index lists.
+func isState(k snapshot.Key) bool {
+	return k.Section == snapshot.SectionKeyed || k.Section == snapshot.SectionOperator
 }
 
 // checkKey refuses keys that a restore must not write.
@@ -72,10 +79,6 @@ func (s *staging) checkKey(k snapshot.Key) error {
 	}
 	job, name := s.req.Job, string(k.Name)
 	switch k.Section {
-	case snapshot.SectionKeyed, snapshot.SectionOperator:
-		if isBookkeeping(job, name) {
-			return errors.New("the index of the checkpoint lists it as state, but it is the job's own bookkeeping")
-		}
 	case snapshot.SectionMeta:
 		if name != job.Registry() && name != job.OperatorStates() && name != job.Assignment() {
 			return fmt.Errorf("not a bookkeeping key of job %q that this version knows", job.Root())
@@ -84,15 +87,6 @@ func (s *staging) checkKey(k snapshot.Key) error {
 		return s.checkSourceKey(k)
 	}
 	return nil
-}
-
-// isBookkeeping tells the job's own keys, which are never state.
-func isBookkeeping(job statebackend.Job, name string) bool {
-	switch name {
-	case job.Index(), job.Registry(), job.OperatorStates(), job.Assignment(), job.Record():
-		return true
-	}
-	return strings.HasPrefix(name, strings.TrimSuffix(job.Staging(""), ":"))
 }
 
 // EndKey closes a key: it enters the mapping and, when it is state, the index.
@@ -120,7 +114,7 @@ func (s *staging) EndKey(e snapshot.KeyEnd) error {
 			return err
 		}
 	}
-	if c.key.Section != snapshot.SectionKeyed && c.key.Section != snapshot.SectionOperator {
+	if !isState(c.key) {
 		return nil
 	}
 	switch c.skip {
@@ -192,7 +186,7 @@ const (
 // since 1970, 0 for none.
 func oddEntry(n uint64, k snapshot.Key) []byte {
 	kind := byte(oddOther)
-	if k.Section == snapshot.SectionKeyed || k.Section == snapshot.SectionOperator {
+	if isState(k) {
 		kind = oddState
 	} else if _, _, ok := ParsePendingKey(k.Name); ok && k.Section == snapshot.SectionSource {
 		kind = oddPending

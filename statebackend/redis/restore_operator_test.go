@@ -143,7 +143,7 @@ func TestARescaleReplacesOperatorStateOnly(t *testing.T) {
 
 	after := digests(t, c)
 	for k, v := range before {
-		if statebackend.Classify(testJob, []byte(k)) == snapshot.SectionKeyed && !isBookkeeping(testJob, k) {
+		if statebackend.Classify(testJob, []byte(k)) == snapshot.SectionKeyed && testJob.Owns([]byte(k)) {
 			require.Equal(t, v, after[k], "keyed state is as it was: %q", k)
 		}
 	}

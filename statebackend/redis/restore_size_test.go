@@ -190,7 +190,7 @@ func TestMemoryThatEndsInMidRestore(t *testing.T) {
 }
 
 func bigState() staged {
-	k := staged{key: snapshot.Key{Section: snapshot.SectionKeyed, Name: []byte("big one"), Type: snapshot.TypeList}}
+	k := staged{key: snapshot.Key{Section: snapshot.SectionKeyed, Name: []byte(testJob.Root() + ":big one"), Type: snapshot.TypeList}}
 	for i := range 40 {
 		v := []byte(strings.Repeat(strconv.Itoa(i), 50<<10))
 		k.elements = append(k.elements, snapshot.Element{Size: uint64(len(v)), Value: v})
