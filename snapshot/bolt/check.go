@@ -16,6 +16,9 @@ type checker struct {
 	db       *DB
 	problems []snapshot.Problem
 	refs     map[snapshot.ChunkID]uint32 // as the manifests have them
+	unknown  bool                        // not all manifests could be counted
+	kept     int                         // chunks that only those can count on
+	bytes    uint64                      // of kept
 	all      []place                     // completed checkpoints
 }
 
@@ -110,6 +113,7 @@ func (c *checker) jobs(tx *bbolt.Tx) error {
 	return tx.Bucket(bucketJobs).ForEachBucket(func(name []byte) error {
 		h, _, err := openHistory(tx, string(name))
 		if err != nil {
+			c.unknown = true
 			c.add(place{job: string(name)}, "history", "%v", err)
 			return nil
 		}
@@ -138,6 +142,7 @@ func (c *checker) counter(h history) {
 func (c *checker) row(h history, k, v []byte) {
 	row, err := decodeRow(h.job, k, v)
 	if err != nil {
+		c.unknown = c.unknown || h.manifests.Get(k) == nil
 		c.add(place{job: h.job}, "record", "%v", err)
 		return
 	}
@@ -147,6 +152,7 @@ func (c *checker) row(h history, k, v []byte) {
 	switch row.State {
 	case snapshot.StateCompleted:
 		if !hasManifest {
+			c.unknown = true
 			c.add(p, "manifest", "the checkpoint is completed and has none")
 		}
 	case snapshot.StateFailed:
@@ -173,8 +179,9 @@ func (c *checker) manifest(h history, k, v []byte) {
 		c.add(p, "manifest", "its key: %v", err)
 		return
 	}
-	m, err := snapshot.DecodeManifest(v)
+	m, err := readManifest(p, v)
 	if err != nil {
+		c.unknown = true
 		c.add(p, "manifest", "%v", err)
 		return
 	}
@@ -232,7 +239,9 @@ func (c *checker) index(tx *bbolt.Tx) {
 			c.add(place{}, what, "%v", err)
 			return nil
 		}
-		if want := c.refs[id]; e.refs != want {
+		if want := c.refs[id]; e.refs > want && c.unknown {
+			c.kept, c.bytes = c.kept+1, c.bytes+uint64(e.stored)
+		} else if e.refs != want {
 			c.add(place{}, what, "%d manifests name it, the index says %d", want, e.refs)
 		} else if want == 0 && !c.db.mem.expected(id) {
 			c.add(place{}, what, "no manifest names it and no attempt is making use of it")
@@ -245,6 +254,10 @@ func (c *checker) index(tx *bbolt.Tx) {
 		}
 		return nil
 	})
+	if c.kept > 0 {
+		c.add(place{}, "index", "%d chunks (%d bytes) have more references than the manifests that can be read: "+
+			"they stay until the checkpoints whose manifests can't be read are deleted", c.kept, c.bytes)
+	}
 	for id, n := range c.refs {
 		c.add(place{}, "chunk "+id.String(), "%d manifests name it, and it is not in the index", n)
 	}

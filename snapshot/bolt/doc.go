@@ -32,6 +32,12 @@
 // it is removed when the attempt fails or the last manifest goes, in small
 // transactions, and what a crash left is removed when the file is opened.
 //
+// Damage can make a count wrong. Open raises those that are too low, before it
+// sweeps, so that no sweep takes a chunk that a manifest names. When a
+// checkpoint whose manifest can't be read is deleted, all are counted anew, as
+// soon as every manifest left can be read; until then the chunks stay, and
+// Check says how many.
+//
 // # Own output
 //
 // A checkpoint is committed over chunks that are known to be whole. What a

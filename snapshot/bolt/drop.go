@@ -60,11 +60,8 @@ func (db *DB) candidates(ctx context.Context, ids []snapshot.ChunkID) (all []can
 	var others []snapshot.ChunkID
 	err = db.view(ctx, func(tx *bbolt.Tx) error {
 		for _, id := range ids {
-			e, ok, err := lookup(tx, id)
-			if err != nil {
-				return err
-			}
-			if ok && e.refs == 0 {
+			// An entry that can't be read stays: Check reports it.
+			if e, ok, err := lookup(tx, id); err == nil && ok && e.refs == 0 {
 				all = append(all, candidate{id, e.seq})
 			} else {
 				others = append(others, id)
@@ -122,6 +119,9 @@ func (db *DB) recover(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := db.raise(ctx); err != nil {
+		return err
+	}
 	ids, err := db.unreferenced(ctx)
 	if err != nil {
 		return err
@@ -158,11 +158,9 @@ func (db *DB) interrupted(ctx context.Context) (map[place]snapshot.Failure, erro
 func (db *DB) unreferenced(ctx context.Context) (ids []snapshot.ChunkID, err error) {
 	err = db.view(ctx, func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketIndex).ForEach(func(k, v []byte) error {
-			e, err := decodeEntry(v)
-			if err != nil {
-				return fmt.Errorf("chunk %x: %w", k, err)
-			}
-			if e.refs == 0 {
+			// Check reports one that can't be read; it must not keep the store
+			// from opening.
+			if e, err := decodeEntry(v); err == nil && len(k) == len(snapshot.ChunkID{}) && e.refs == 0 {
 				ids = append(ids, snapshot.ChunkID(k))
 			}
 			return nil

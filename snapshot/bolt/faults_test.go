@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -188,10 +189,10 @@ func (s *scenario) compare(t *testing.T, note string, reopened bool) {
 }
 
 // fillable gives the switch of a full disk.
-func fillable(t *testing.T, db *DB) *bool {
-	full := false
+func fillable(t *testing.T, db *DB) *atomic.Bool {
+	var full atomic.Bool // a batch is written beside the test
 	intercept(t, db, func(write writeAt, b []byte, off int64) (int, error) {
-		if full {
+		if full.Load() {
 			return 0, syscall.ENOSPC
 		}
 		return write(b, off)
@@ -210,7 +211,7 @@ func TestAFailureThatCannotBeWrittenIsShown(t *testing.T) {
 	require.NoError(t, err)
 	_, err = storetest.Encode(ctx, w, storetest.Keys("s", 300))
 	require.NoError(t, err)
-	*full = true
+	full.Store(true)
 	err = w.Fail(ctx, snapshot.Failure{Reason: snapshot.FailTimeout, Message: "5m are over"})
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	require.ErrorContains(t, err, "5m are over")
@@ -224,7 +225,7 @@ func TestAFailureThatCannotBeWrittenIsShown(t *testing.T) {
 	storetest.MustBeClean(t, f.db)
 	_, err = f.db.Begin(ctx, a)
 	require.ErrorIs(t, err, syscall.ENOSPC)
-	*full = false
+	full.Store(false)
 	shown()
 	w, err = f.db.Begin(ctx, a)
 	require.NoError(t, err)

@@ -55,6 +55,7 @@ type DB struct {
 	mem      *memory
 	deleting sync.Mutex // orders Delete and Hold
 	broken   atomic.Pointer[broken]
+	lost     atomic.Bool // the index lacks a chunk that a manifest names
 }
 
 // Open opens the store at path, and makes it (mode 0600) when there is none;

@@ -127,6 +127,9 @@ func (db *DB) Edit(ctx context.Context, job string, id snapshot.ID, ch snapshot.
 // transaction, which takes the row, the manifest and its references; its
 // chunks follow in small ones. When removing them fails, the deletion stands
 // and the chunks wait as garbage for the next one, or for Open.
+//
+// Where the manifest is damaged or lost, the references of all chunks are
+// counted anew (see recount). One of a newer version is not deleted.
 func (db *DB) Delete(ctx context.Context, job string, id snapshot.ID) error {
 	ids, err := db.forget(ctx, job, id)
 	if err != nil {
@@ -157,14 +160,21 @@ func (db *DB) forget(ctx context.Context, job string, id snapshot.ID) (free []sn
 		if !ok || h.rows.Get(idKey(id)) == nil {
 			return fmt.Errorf("job %q checkpoint %s: %w", job, id, snapshot.ErrNoCheckpoint)
 		}
-		if b := h.manifests.Get(idKey(id)); b != nil {
-			if free, err = dereference(tx, b); err != nil {
-				return fmt.Errorf("job %q checkpoint %s: %w", job, id, err)
+		free, err = uncount(tx, h, id)
+		if err != nil && !errors.Is(err, errUnknownChunks) {
+			return fmt.Errorf("job %q checkpoint %s: %w", job, id, err)
+		}
+		if gone := errors.Join(h.manifests.Delete(idKey(id)), h.rows.Delete(idKey(id))); gone != nil {
+			return gone
+		}
+		if err != nil {
+			if free, err = recount(tx); err != nil {
+				return err
 			}
 		}
 		// Before the commit, so that no check finds them without an owner.
 		db.mem.discard(free, true)
-		return errors.Join(h.manifests.Delete(idKey(id)), h.rows.Delete(idKey(id)))
+		return nil
 	})
 	if err != nil {
 		db.mem.cleared(free)
@@ -172,29 +182,33 @@ func (db *DB) forget(ctx context.Context, job string, id snapshot.ID) (free []sn
 	return free, err
 }
 
-// dereference counts a manifest out of its chunks.
-func dereference(tx *bbolt.Tx, manifest []byte) (free []snapshot.ChunkID, err error) {
-	m, err := snapshot.DecodeManifest(manifest)
-	if err != nil {
-		return nil, fmt.Errorf("its manifest can't be read, so its chunks are unknown: %w", err)
-	}
-	counted := make(map[snapshot.ChunkID]bool, len(m.Chunks))
-	for _, ref := range m.Chunks {
-		if counted[ref.ID] {
-			continue
+// uncount counts a row's manifest, if it has one, out of its chunks, and gives
+// those that have no reference any more.
+func uncount(tx *bbolt.Tx, h history, id snapshot.ID) (free []snapshot.ChunkID, err error) {
+	b := h.manifests.Get(idKey(id))
+	if b == nil {
+		c, _, err := h.row(id)
+		if err != nil || c.State == snapshot.StateCompleted {
+			return nil, fmt.Errorf("%w: it has no manifest", errUnknownChunks)
 		}
-		counted[ref.ID] = true
-		e, ok, err := lookup(tx, ref.ID)
-		if err != nil {
+		return nil, nil
+	}
+	m, err := readManifest(place{h.job, id}, b)
+	if err != nil {
+		return nil, err
+	}
+	for id := range chunksOf(m) {
+		e, ok, err := lookup(tx, id)
+		if err != nil && !errors.Is(err, snapshot.ErrCorrupt) {
 			return nil, err
 		}
-		if !ok || e.refs == 0 {
+		if err != nil || !ok || e.refs == 0 {
 			continue // lost before: Check reports it, deletion is the way out
 		}
 		if e.refs--; e.refs == 0 {
-			free = append(free, ref.ID)
+			free = append(free, id)
 		}
-		if err := tx.Bucket(bucketIndex).Put(ref.ID[:], e.encode()); err != nil {
+		if err := tx.Bucket(bucketIndex).Put(id[:], e.encode()); err != nil {
 			return nil, err
 		}
 	}

@@ -55,50 +55,79 @@ func checkBytes(id snapshot.ChunkID, b []byte, buf *[]byte) error {
 func (db *DB) has(ctx context.Context, id snapshot.ChunkID, buf *[]byte) (whole bool, err error) {
 	err = db.view(ctx, func(tx *bbolt.Tx) error {
 		e, ok, err := lookup(tx, id)
-		if err != nil || !ok {
-			return err
+		if err == nil && ok {
+			err = checkStored(tx, id, e, buf)
 		}
-		err = checkStored(tx, id, e, buf)
+		whole = err == nil && ok
 		if errors.Is(err, snapshot.ErrCorrupt) {
 			return nil
 		}
-		whole = err == nil
 		return err
 	})
 	return whole, err
 }
 
+// putter stores chunks in one transaction.
+type putter struct {
+	tx   *bbolt.Tx
+	lost bool   // see DB.lost
+	buf  []byte // for the content of a chunk that is checked
+	refs map[snapshot.ChunkID]uint32
+}
+
 // put stores a chunk without a reference, unless it is there and whole: then
 // it is known. Damaged bytes are replaced, which mends every checkpoint that
 // names them; their references stay.
-func put(tx *bbolt.Tx, id snapshot.ChunkID, data []byte, buf *[]byte) (known bool, err error) {
-	e, ok, err := lookup(tx, id)
-	if err != nil {
+func (p *putter) put(id snapshot.ChunkID, data []byte) (known bool, err error) {
+	e, ok, err := lookup(p.tx, id)
+	if err != nil && !errors.Is(err, snapshot.ErrCorrupt) {
 		return false, err
 	}
+	if err != nil || !ok && p.lost {
+		// With the entry its count was lost.
+		if e.refs, err = p.count(id); err != nil {
+			return false, err
+		}
+	}
 	if ok {
-		cause := checkStored(tx, id, e, buf)
+		cause := checkStored(p.tx, id, e, &p.buf)
 		if !errors.Is(cause, snapshot.ErrCorrupt) {
 			return cause == nil, cause
 		}
-		if err := checkBytes(id, data, buf); err != nil {
+		if err := checkBytes(id, data, &p.buf); err != nil {
 			return false, fmt.Errorf("it can't be replaced (%w): the new bytes: %w", cause, err)
 		}
 	}
+	return false, write(p.tx, id, e, ok, data)
+}
+
+func (p *putter) count(id snapshot.ChunkID) (n uint32, err error) {
+	if p.refs == nil {
+		// Those that can't be read can't be restored either.
+		if p.refs, _, err = countReferences(p.tx); err != nil {
+			return 0, err
+		}
+	}
+	return p.refs[id], nil
+}
+
+// write stores a chunk's bytes with its entry: under the number that it has,
+// if it has one of its own.
+func write(tx *bbolt.Tx, id snapshot.ChunkID, e entry, has bool, data []byte) (err error) {
 	chunks := tx.Bucket(bucketChunks)
-	if !ok || e.seq > chunks.Sequence() || !alone(tx, id, e.seq) {
+	if !has || e.seq > chunks.Sequence() || !alone(tx, id, e.seq) {
 		if e.seq, err = nextSeq(chunks); err != nil {
-			return false, err
+			return err
 		}
 	}
 	e.stored = uint32(len(data))
 	if err := chunks.Put(seqKey(e.seq), data); err != nil {
-		return false, fmt.Errorf("chunk %s: %w", id, err)
+		return fmt.Errorf("chunk %s: %w", id, err)
 	}
 	if err := tx.Bucket(bucketIndex).Put(id[:], e.encode()); err != nil {
-		return false, fmt.Errorf("chunk %s: %w", id, err)
+		return fmt.Errorf("chunk %s: %w", id, err)
 	}
-	return false, nil
+	return nil
 }
 
 // alone reports whether no other chunk's entry has the number seq. In a

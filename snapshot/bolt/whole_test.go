@@ -194,13 +194,13 @@ func TestADiskThatFailsWhileAChunkIsMended(t *testing.T) {
 	w, err := f.db.Begin(ctx, storetest.Attempt("flights"))
 	require.NoError(t, err)
 	full := fillable(t, f.db)
-	*full = true
+	full.Store(true)
 	sum, err := storetest.Encode(ctx, w, keys)
 	if err == nil {
 		err = w.Commit(ctx, storetest.ManifestOf(storetest.Attempt("flights"), w.ID(), sum))
 	}
 	require.ErrorIs(t, err, syscall.ENOSPC)
-	*full = false
+	full.Store(false)
 	w.Abort()
 	require.Equal(t, uint32(1), f.entry(m.Chunks[1].ID).refs)
 	storetest.MustTake(t, f.db, storetest.Attempt("flights"), keys)

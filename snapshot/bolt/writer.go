@@ -237,11 +237,11 @@ func (w *writer) land() (*batch, error) {
 // It does not take the caller's context: it runs beside the caller, is
 // bounded, and an attempt that is stopped drops its chunks anyway.
 func (db *DB) storeBatch(b *batch) (known uint64, err error) {
-	var buf []byte
 	err = db.update(context.Background(), "store chunks", func(tx *bbolt.Tx) (err error) {
+		p := &putter{tx: tx, lost: db.lost.Load()}
 		for i := range b.items {
 			it := &b.items[i]
-			if it.known, err = put(tx, it.id, b.data[it.start:it.end], &buf); err != nil {
+			if it.known, err = p.put(it.id, b.data[it.start:it.end]); err != nil {
 				return err
 			}
 			if it.known {
