@@ -62,8 +62,9 @@ type ChunkSource interface {
 	Chunk(ctx context.Context, id ChunkID) ([]byte, error)
 }
 
-// ChunkWriter takes sealed chunks. It copies what it keeps. Writing a chunk
-// that is already stored is free: fresh says whether it had to be stored.
+// ChunkWriter takes sealed chunks. It copies what it keeps. A chunk that is
+// already stored is not stored twice, but what is stored is checked first, and
+// mended when it is damaged: fresh says whether it had to be stored.
 type ChunkWriter interface {
 	WriteChunk(ctx context.Context, c Chunk) (fresh bool, err error)
 }
