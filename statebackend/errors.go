@@ -11,6 +11,7 @@ var (
 	ErrPermission    = errors.New("state store denied a right")
 	ErrNoState       = errors.New("no state under this job's root")
 	ErrStateLost     = errors.New("state is lost")
+	ErrDamaged       = errors.New("bookkeeping of the job is damaged")
 	ErrStateOlder    = errors.New("state is older than the newest checkpoint")
 	ErrMarked        = errors.New("a restore is in progress")
 	ErrFenced        = errors.New("epoch has moved on")

@@ -58,8 +58,20 @@ func EncodeRecord(r Record) (map[string][]byte, error) {
 	return f, nil
 }
 
+// damaged is an ErrDamaged that says which part, and the remedy.
+func damaged(remedy, format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", ErrDamaged, fmt.Sprintf(format, args...), remedy)
+}
+
+// damagedField is about a field of the coordinator's record.
+func damagedField(field string, value []byte, want string) error {
+	return damaged(fmt.Sprintf("put the field right (HSET), or remove it (HDEL …:coordinator %s) and take or restore a checkpoint", field),
+		"field %s of the coordinator's record is %.200q: %s", field, value, want)
+}
+
 // DecodeRecord reads the fields of the record's hash. An empty hash is the
 // zero Record; fields that it doesn't know are a newer version's and stay out.
+// ErrDamaged when a field can't be read.
 func DecodeRecord(fields map[string][]byte) (Record, error) {
 	r := Record{
 		Incarnation: string(fields[FieldIncarnation]),
@@ -76,7 +88,7 @@ func DecodeRecord(fields map[string][]byte) (Record, error) {
 		}
 		v, err := strconv.ParseUint(string(text), 10, 64)
 		if err != nil {
-			return Record{}, fmt.Errorf("field %s of the coordinator's record is %q: want a whole number", n.name, text)
+			return Record{}, damagedField(n.name, text, "want a whole number")
 		}
 		*n.to = v
 	}
@@ -84,14 +96,14 @@ func DecodeRecord(fields map[string][]byte) (Record, error) {
 	if text, ok := fields[FieldCheckpointAt]; ok {
 		at, err := time.Parse(time.RFC3339Nano, string(text))
 		if err != nil {
-			return Record{}, fmt.Errorf("field %s of the coordinator's record is %q: want an RFC 3339 time", FieldCheckpointAt, text)
+			return Record{}, damagedField(FieldCheckpointAt, text, "want an RFC 3339 time")
 		}
 		r.CheckpointAt = at.UTC()
 	}
 	if text, ok := fields[FieldRestore]; ok {
 		r.Restore = new(Mark)
 		if err := decodeOne(text, r.Restore); err != nil {
-			return Record{}, fmt.Errorf("field %s of the coordinator's record is %q: %w", FieldRestore, text, err)
+			return Record{}, damagedField(FieldRestore, text, err.Error())
 		}
 	}
 	return r, nil
@@ -116,14 +128,18 @@ func EncodeAssignment(a Assignment) ([]byte, error) {
 	return b, nil
 }
 
-// DecodeAssignment reads the JSON of the assignment key.
+// assignmentRemedy: an assignment that isn't there is written anew.
+const assignmentRemedy = "delete the key (DEL …:assignment), and the coordinator publishes it anew"
+
+// DecodeAssignment reads the JSON of the assignment key; ErrDamaged when it
+// isn't one.
 func DecodeAssignment(b []byte) (Assignment, error) {
 	var a Assignment
 	if err := decodeOne(b, &a); err != nil {
-		return Assignment{}, fmt.Errorf("assignment %.200q: %w", b, err)
+		return Assignment{}, damaged(assignmentRemedy, "assignment %.200q: %v", b, err)
 	}
 	if a.MaxParallelism < 1 || a.Parallelism < 1 {
-		return Assignment{}, fmt.Errorf("assignment has parallelism %d and max parallelism %d: both must be at least 1",
+		return Assignment{}, damaged(assignmentRemedy, "assignment has parallelism %d and max parallelism %d: both must be at least 1",
 			a.Parallelism, a.MaxParallelism)
 	}
 	return a, nil
@@ -164,11 +180,13 @@ func DecodeOperatorStates(fields map[string][]byte) ([]snapshot.OperatorState, e
 	return all, nil
 }
 
-// DecodeOperatorState reads one field of the modes hash with its value.
+// DecodeOperatorState reads one field of the modes hash with its value;
+// ErrDamaged when they aren't what EncodeOperatorMode writes.
 func DecodeOperatorState(field string, value []byte) (snapshot.OperatorState, error) {
 	op, name, err := ParseOperatorField(field)
+	const remedy = "put the field right (HSET), or remove it (HDEL …:operatorState) and let the job register it again"
 	if err != nil {
-		return snapshot.OperatorState{}, err
+		return snapshot.OperatorState{}, damaged(remedy, "%v", err)
 	}
 	var m operatorMode
 	err = decodeOne(value, &m)
@@ -176,7 +194,7 @@ func DecodeOperatorState(field string, value []byte) (snapshot.OperatorState, er
 		err = checkMode(m.Mode)
 	}
 	if err != nil {
-		return snapshot.OperatorState{}, fmt.Errorf("mode of operator state %q of operator %q is %.200q: %w", name, op, value, err)
+		return snapshot.OperatorState{}, damaged(remedy, "mode of operator state %q of operator %q is %.200q: %v", name, op, value, err)
 	}
 	return snapshot.OperatorState{Operator: op, Name: name, Mode: m.Mode, Handed: m.Handed}, nil
 }

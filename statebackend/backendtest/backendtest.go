@@ -71,6 +71,7 @@ var parts = []struct {
 	{"batch", testBatch},
 	{"batch keeps state and position together", testBatchUnderCuts},
 	{"look", testLook},
+	{"damaged bookkeeping", testDamaged},
 	{"adopt", testAdopt},
 	{"note", testNote},
 	{"index, schemas, partitions", testSmallReads},

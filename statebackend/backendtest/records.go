@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,45 @@ func testLook(t *testing.T, h Harness) {
 	do(t, h, cmd(statebackend.OpHSet, job.Record(), statebackend.FieldEpoch, "many"))
 	_, err = h.Backend.Look(ctxOf(t), job)
 	require.ErrorContains(t, err, "epoch")
+}
+
+// testDamaged: garbage in the job's own keys is told as that, with the key and
+// what to do, and never as a server that can't be reached.
+func testDamaged(t *testing.T, h Harness) {
+	ctx := ctxOf(t)
+	fill(t, h, job, "damaged")
+	mode := statebackend.OperatorField("source", "positions")
+	for what, c := range map[string]struct {
+		key          string
+		spoil, clean statebackend.Cmd
+	}{
+		"epoch":         {job.Record(), cmd(statebackend.OpHSet, job.Record(), statebackend.FieldEpoch, "-1"), cmd(statebackend.OpHSet, job.Record(), statebackend.FieldEpoch, "1")},
+		"time":          {job.Record(), cmd(statebackend.OpHSet, job.Record(), statebackend.FieldCheckpointAt, "today"), cmd(statebackend.OpHDel, job.Record(), statebackend.FieldCheckpointAt)},
+		"mark":          {job.Record(), cmd(statebackend.OpHSet, job.Record(), statebackend.FieldRestore, `{"id":"r1"`), cmd(statebackend.OpHDel, job.Record(), statebackend.FieldRestore)},
+		"empty mark":    {job.Record(), cmd(statebackend.OpHSet, job.Record(), statebackend.FieldRestore, ""), cmd(statebackend.OpHDel, job.Record(), statebackend.FieldRestore)},
+		"no ranges":     {job.Assignment(), cmd(statebackend.OpSet, job.Assignment(), "{}"), cmd(statebackend.OpDel, job.Assignment())},
+		"cut off":       {job.Assignment(), cmd(statebackend.OpSet, job.Assignment(), `{"epoch":3,"parall`), cmd(statebackend.OpDel, job.Assignment())},
+		"no assignment": {job.Assignment(), cmd(statebackend.OpSet, job.Assignment(), "\x00\xff"), cmd(statebackend.OpDel, job.Assignment())},
+		"mode":          {job.OperatorStates(), cmd(statebackend.OpHSet, job.OperatorStates(), mode, `{"mode":`), cmd(statebackend.OpHSet, job.OperatorStates(), mode, `{"mode":"list"}`)},
+	} {
+		do(t, h, c.spoil)
+		_, lookErr := h.Backend.Look(ctx, job)
+		var r snapshot.Recorder
+		_, cutErr := h.Backend.Cut(ctx, statebackend.CutRequest{Job: job}, &r)
+		for _, err := range []error{lookErr, cutErr} {
+			require.ErrorIs(t, err, statebackend.ErrDamaged, what)
+			require.NotErrorIs(t, err, statebackend.ErrUnreachable, what)
+			require.ErrorContains(t, err, strconv.Quote(c.key), what)
+			require.ErrorContains(t, err, "DEL", "%s: the remedy", what)
+		}
+		do(t, h, c.clean)
+		_, err := h.Backend.Look(ctx, job)
+		require.NoError(t, err, what)
+	}
+	do(t, h, cmd(statebackend.OpHSet, job.Record(), statebackend.FieldAttempt, "many"))
+	_, err := h.Backend.Adopt(ctx, job, "x", assignment())
+	require.ErrorIs(t, err, statebackend.ErrDamaged)
+	require.ErrorIs(t, h.Backend.Note(ctx, job, "incarnation-damaged", statebackend.Notes{Attempt: 3}), statebackend.ErrDamaged)
 }
 
 func testAdopt(t *testing.T, h Harness) {

@@ -23,7 +23,7 @@ func (b *Backend) dial(ctx context.Context) (*resp.Conn, error) {
 func (b *Backend) dialPatient(ctx context.Context, timeout time.Duration) (*resp.Conn, error) {
 	nc, err := b.connect(ctx)
 	if err != nil {
-		return nil, b.mapError(err, "connect")
+		return nil, b.mapError(ended(ctx, err), "connect")
 	}
 	conn := resp.NewConn(&stallConn{Conn: nc, timeout: timeout})
 	release := conn.Bind(ctx)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -30,8 +31,8 @@ func replyText(err error) (string, bool) {
 }
 
 // mapError gives err as one of the sentinels of statebackend where it is one,
-// with what was being done and to which server. An error of the caller's own
-// context being cancelled stays what it is; nil stays nil.
+// with what was being done and to which server. What the caller's own context
+// has ended is its cause (see ended), and not the server's doing; nil stays nil.
 func (b *Backend) mapError(err error, what string) error {
 	if err == nil {
 		return nil
@@ -42,6 +43,10 @@ func (b *Backend) mapError(err error, what string) error {
 		}
 	}
 	what = fmt.Sprintf("%s (Redis %s)", what, b.addr.server())
+	var stopped *resp.Stopped
+	if errors.As(err, &stopped) {
+		return fmt.Errorf("%s: %w", what, err)
+	}
 	if text, ok := replyText(err); ok {
 		return b.mapReply(text, err, what)
 	}
@@ -60,6 +65,48 @@ func (b *Backend) mapError(err error, what string) error {
 var sentinels = []error{
 	statebackend.ErrWrongType, statebackend.ErrUnreachable, statebackend.ErrAuth,
 	statebackend.ErrPermission, statebackend.ErrNoRoom, statebackend.ErrReadOnly, statebackend.ErrClosed,
+	statebackend.ErrDamaged,
+}
+
+// ended tells whether a call failed because ctx has ended, and gives its cause
+// then. A deadline reaches the network a moment before the context.
+func ended(ctx context.Context, err error) error {
+	var already *resp.Stopped
+	if err == nil || errors.As(err, &already) || !isNetwork(err) && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	cause := context.Cause(ctx)
+	if at, ok := ctx.Deadline(); ok && cause == nil && !time.Now().Before(at) {
+		cause = context.DeadlineExceeded
+	}
+	if cause == nil {
+		return err
+	}
+	return &resp.Stopped{Cause: cause, After: err}
+}
+
+// endedHook does so for each command of the client.
+type endedHook struct{}
+
+var _ redis.Hook = endedHook{}
+
+// DialHook leaves dialling as it is: its context is the client's own.
+func (endedHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook looks at the error of a command.
+func (endedHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return ended(ctx, next(ctx, cmd)) }
+}
+
+// ProcessPipelineHook looks at the error of several commands.
+func (endedHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := ended(ctx, next(ctx, cmds))
+		for _, c := range cmds {
+			c.SetErr(ended(ctx, c.Err()))
+		}
+		return err
+	}
 }
 
 // mapReply decides by the first word of an error reply.

@@ -34,7 +34,11 @@ local function refuse(...) if not refusal then refusal = {...} end end
 local function may(cmd, ...)
   if redis.acl_check_cmd and not redis.acl_check_cmd(cmd, ...) then
     local names = {...}
-    refuse('denied', cmd, names[2] and cmd == 'RENAME' and names[2] or names[1])
+    if cmd == 'XGROUP' or cmd == 'XINFO' then
+      refuse('denied', cmd .. '|' .. names[1], names[2])
+    else
+      refuse('denied', cmd, names[2] and cmd == 'RENAME' and names[2] or names[1])
+    end
   end
 end
 

@@ -137,7 +137,7 @@ func (b *Backend) newCanary(ctx context.Context, job statebackend.Job) (*canary,
 			"to end our pause would end theirs", statebackend.ErrGrade, canaryPatience)
 	case err == nil:
 		c.hangUp()
-		return nil, b.mapError(context.Cause(ctx), "send the canary")
+		return nil, fmt.Errorf("send the canary: %w", context.Cause(ctx))
 	case resp.IsCode(err, "NOPERM"):
 		c.hangUp()
 		return nil, nil

@@ -54,6 +54,7 @@ func Open(ctx context.Context, c Config) (*Backend, error) {
 		ContextTimeoutEnabled:    true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
+	b.client.AddHook(endedHook{})
 	if c.Lazy {
 		return b, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"keyframe/snapshot"
 	"keyframe/statebackend"
@@ -158,7 +159,8 @@ func (s *staging) verdict(v resp.Value) error {
 	case "fenced":
 		return fmt.Errorf("job %q: %w: it is %s, and the restore began at %d", job, statebackend.ErrFenced, detail, s.req.Epoch)
 	case "denied":
-		return fmt.Errorf("job %q: %w: %s on key %q: grant it with ACL SETUSER", job, statebackend.ErrPermission, detail, part(v, 2))
+		return fmt.Errorf("job %q: %w: %s on key %q: grant it with ACL SETUSER (+%s, and the key's pattern)",
+			job, statebackend.ErrPermission, detail, part(v, 2), strings.ToLower(detail))
 	case "changed":
 		return &statebackend.KeyError{Key: []byte(detail), Op: "compare", Err: statebackend.ErrChanged}
 	case "gone":

@@ -31,6 +31,19 @@ var ErrProtocol = errors.New("not a RESP2 reply")
 // ErrMisuse (wrapped) says that the caller broke the order of calls.
 var ErrMisuse = errors.New("resp: calls out of order")
 
+// Stopped is the error of a call that its context has ended. It is the
+// context's cause; what the network said of being cut off is only told.
+type Stopped struct {
+	Cause error // of the context
+	After error
+}
+
+// Error tells both.
+func (e *Stopped) Error() string { return fmt.Sprintf("%v (%v)", e.Cause, e.After) }
+
+// Unwrap gives the cause alone: the network is not to blame.
+func (e *Stopped) Unwrap() error { return e.Cause }
+
 // Conn is one connection. It is used by one goroutine; only Close and
 // SetDeadline may be called from another.
 type Conn struct {
@@ -89,7 +102,7 @@ func (c *Conn) SetDeadline(t time.Time) error {
 }
 
 // Bind makes the end of ctx end the reads and writes of the connection, whose
-// error then wraps the context's cause. release ends the binding; it may be
+// error is then a [Stopped] with the context's cause. release ends the binding; it may be
 // called twice. A connection that was ended this way stays dead.
 func (c *Conn) Bind(ctx context.Context) (release func()) {
 	stop := context.AfterFunc(ctx, func() {
@@ -111,7 +124,7 @@ func (c *Conn) fail(err error) error {
 	stopped := c.stopped
 	c.mu.Unlock()
 	if stopped != nil {
-		err = fmt.Errorf("%w (%w)", stopped, err)
+		err = &Stopped{Cause: stopped, After: err}
 	}
 	c.err = err
 	return c.err
