@@ -85,4 +85,25 @@ type Records interface {
 	// Partitions gives the partition count that a source's meta hash tells;
 	// 0 when there is none.
 	Partitions(ctx context.Context, topic string) (int, error)
+	// Streams tells what streams hold now, one answer for each question: a
+	// restore asks whether what its positions point at is still there. It
+	// isn't a cut. Errors: ErrPermission, ErrUnsupported by a store without
+	// streams, ErrWrongType.
+	Streams(ctx context.Context, asks []StreamAsk) ([]StreamNow, error)
+}
+
+// StreamAsk is a question about one stream.
+type StreamAsk struct {
+	Stream string
+	IDs    []string // {ms}-{seq}: how many of these entries are gone?
+}
+
+// StreamNow is what a stream holds.
+type StreamNow struct {
+	Exists bool
+	Length uint64
+	First  string // id of the first entry; "" when there is none
+	Last   string // id of the newest entry that ever was; "" without a stream
+	Added  int64  // entries that ever were, -1 when the store doesn't tell (Redis before 7.0)
+	Gone   uint64 // of the ids asked for, how many the stream doesn't have
 }

@@ -66,6 +66,16 @@ type FlipResult struct {
 	Expired uint64 // keys dropped because their expiry had passed
 	Removed uint64 // keys that the checkpoint doesn't have
 	Epoch   uint64
+	// Unclaimed tells which pending entries could not be put back, since the
+	// stream doesn't have them any more; nil when all could.
+	Unclaimed []Unclaimed
+}
+
+// Unclaimed are pending entries of one group that a flip could not put back.
+type Unclaimed struct {
+	Stream  string
+	Group   string
+	Entries uint64
 }
 
 // Staging is one restore under way. Not safe for concurrent use. Stage all

@@ -190,6 +190,8 @@ func everything(t *testing.T, b *redis.Backend) {
 		Sources: []statebackend.SourceRef{{Topic: "flights", Group: "stats"}}}, &whole)
 	require.NoError(t, err)
 	require.Len(t, cut.Positions, 1)
+	_, err = b.Streams(ctx, []statebackend.StreamAsk{{Stream: "stream:topic:flights:p:0", IDs: []string{"11-1"}}})
+	require.NoError(t, err)
 	require.NoError(t, b.Room(ctx, 10, 100, 1000))
 	request := statebackend.RestoreRequest{ID: "one", Job: aclJob, Scope: statebackend.ScopeAll, Checkpoint: 2, StartedAt: time.Now(),
 		Epoch: record.Epoch, NewEpoch: record.Epoch + 1, Incarnation: "second", Attempt: 4, AsOf: cut.At, Positions: cut.Positions}

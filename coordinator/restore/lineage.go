@@ -131,7 +131,7 @@ func keepSources(m *snapshot.Manifest, job config.Job) func(name []byte) bool {
 	kept := map[string]bool{}
 	for _, p := range positionsFor(m, job) {
 		kept[fmt.Sprintf("streaming:mq:commit:%s:p:%d", p.Topic, p.Partition)] = true
-		kept[fmt.Sprintf("pending\x00%d\x00%s%s", len(p.Stream), p.Stream, p.Group)] = true
+		kept[pendingName(p)] = true
 	}
 	return func(name []byte) bool { return kept[string(name)] }
 }

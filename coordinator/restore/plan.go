@@ -144,6 +144,9 @@ func (e *Executor) readAll(ctx context.Context, req Request, r *ready, p Progres
 	if !req.Recovery {
 		s.schemas = &schemas{ctx: ctx, live: e.Backend, job: job}
 	}
+	if len(r.plan.Positions) > 0 {
+		s.sources = newSources(ctx, e.Backend, r.plan.Positions)
+	}
 	meter := (&Meter{Next: s, Phase: PhaseVerify, Progress: p}).Begin()
 	var claimed outside
 	if err := e.feed(ctx, r.manifest, req.Job, meter, claimed.add); err != nil {
@@ -153,11 +156,26 @@ func (e *Executor) readAll(ctx context.Context, req Request, r *ready, p Progres
 	if err := s.schemas.verdict(req.AcceptSchema); err != nil {
 		return err
 	}
+	if err := e.readIndex(ctx, req, r, s); err != nil {
+		return err
+	}
+	records, pending, err := s.sources.warnings()
+	if err != nil {
+		return err
+	}
+	r.warnings = append(s.foreign.warnings(), claimed.claimedWarnings(job.Root())...)
+	r.warnings = append(r.warnings, records...)
+	r.plan.Warnings = append(append(r.plan.Warnings, r.warnings...), pending...)
+	return nil
+}
+
+// readIndex walks the live index for what the checkpoint lacks.
+func (e *Executor) readIndex(ctx context.Context, req Request, r *ready, s *scan) error {
 	removed := uint64(0)
-	err := e.Backend.Index(ctx, job, func(name []byte) error {
+	err := e.Backend.Index(ctx, s.job, func(name []byte) error {
 		switch {
 		case s.names.has(name):
-		case !job.Owns(name): // it leaves the index, and its key stays
+		case !s.job.Owns(name): // it leaves the index, and its key stays
 			s.foreign.add(name)
 		default:
 			removed++
@@ -170,8 +188,6 @@ func (e *Executor) readAll(ctx context.Context, req Request, r *ready, p Progres
 	}
 	s.into(&r.plan)
 	r.plan.Removed, r.plan.States = removed, s.rows.list()
-	r.warnings = append(s.foreign.warnings(), claimed.claimedWarnings(job.Root())...)
-	r.plan.Warnings = append(r.plan.Warnings, r.warnings...)
 	return nil
 }
 

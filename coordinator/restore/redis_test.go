@@ -149,7 +149,7 @@ func TestExpiredKeysOnARealRedis(t *testing.T) {
 	w.seed(t)
 	w.job.Sources = nil
 	gone := w.job.Key().StateKey(w.scope(2), "short")
-	w.expire(t, gone, time.Now().Add(50*time.Millisecond))
+	w.expire(t, gone, time.Now().Add(time.Second))
 	m := w.take(t)
 	require.Eventually(t, func() bool { return srv.Do("EXISTS", gone) == int64(0) }, 5*time.Second, time.Millisecond)
 	// The coordinator's clock is an hour behind: only the server's counts.

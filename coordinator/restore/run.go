@@ -40,6 +40,9 @@ func (e *Executor) Run(ctx context.Context, req Request, p Progress) (Result, er
 		Expired: flip.Expired, Removed: flip.Removed, Epoch: flip.Epoch, Undo: req.Undo,
 		Foreign: r.plan.Foreign, Warnings: r.warnings,
 	}
+	for _, u := range flip.Unclaimed {
+		res.Warnings = append(res.Warnings, lostPending(u.Stream, u.Group, u.Entries))
+	}
 	p.Tell(PhaseClean, res.Keys, res.Elements, r.plan.Bytes)
 	if err := e.end(ctx, s.Entry); err != nil {
 		res.Warnings = append(res.Warnings, "the restore is done, but its journal entry stays until the next start: "+err.Error())

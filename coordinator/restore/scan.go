@@ -18,6 +18,7 @@ type scan struct {
 	rows    *rows
 	names   *nameSet
 	schemas *schemas // nil when there is nothing to compare with
+	sources *sources // nil when there are no positions
 	foreign outside  // names that the index lists and that aren't the job's
 
 	keys, elements, bytes, expired, missing uint64
@@ -57,6 +58,9 @@ func (s *scan) BeginKey(k snapshot.Key) error {
 	if k.Section == snapshot.SectionMeta && s.schemas != nil && string(k.Name) == s.job.Registry() {
 		s.registry = &whole{limit: maxEntry, emit: s.schemas.add}
 	}
+	if s.sources != nil {
+		s.sources.begin(k.Name)
+	}
 	if indexed(k.Section) {
 		s.names.add(k.Name)
 		s.row = s.rows.place(k.Name, k.Type.String())
@@ -77,6 +81,9 @@ func (s *scan) Element(e snapshot.Element) error {
 	if s.registry != nil {
 		return s.registry.Element(e)
 	}
+	if s.sources != nil {
+		return s.sources.element(e)
+	}
 	return nil
 }
 
@@ -92,6 +99,11 @@ func (s *scan) Part(b []byte) error {
 func (s *scan) EndKey(e snapshot.KeyEnd) error {
 	if s.registry != nil {
 		return s.schemas.flush()
+	}
+	if s.sources != nil {
+		if err := s.sources.flush(); err != nil {
+			return err
+		}
 	}
 	if s.passed || !indexed(s.key.Section) {
 		return nil

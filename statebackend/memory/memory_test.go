@@ -251,3 +251,13 @@ func TestTogether(t *testing.T) {
 	wg.Wait()
 	require.NoError(t, errors.Join(errs...))
 }
+
+func TestThereAreNoStreams(t *testing.T) {
+	s := New(Options{})
+	now, err := s.Streams(t.Context(), nil)
+	require.NoError(t, err)
+	require.Empty(t, now)
+	_, err = s.Streams(t.Context(), []statebackend.StreamAsk{{Stream: "stream:topic:flights:p:0"}})
+	require.ErrorIs(t, err, statebackend.ErrUnsupported)
+	require.ErrorContains(t, err, "flights")
+}

@@ -229,6 +229,14 @@ func (s *Store) Schemas(ctx context.Context, job statebackend.Job, names [][]byt
 	return all, nil
 }
 
+// Streams implements [statebackend.Records]: there are none here.
+func (s *Store) Streams(_ context.Context, asks []statebackend.StreamAsk) ([]statebackend.StreamNow, error) {
+	if len(asks) == 0 {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("%w: %s holds no streams, such as %q", statebackend.ErrUnsupported, s.Server(), asks[0].Stream)
+}
+
 // Partitions implements [statebackend.Records]: the field partitionCount of
 // the topic's meta hash, as a number or a JSON string of one.
 func (s *Store) Partitions(ctx context.Context, topic string) (int, error) {

@@ -137,9 +137,11 @@ local function acknowledge(stream, group, list)
   end
 end
 
+local unclaimed = {} -- of each position, entries that the stream has no more
 for i = POS, #ARGV, WORDS do
   local stream, group, last, read, pending, frontier = unpack(ARGV, i, i + WORDS - 1)
   local there = groupexists(stream, group)
+  local lost = 0
   local id0 = last
   -- A group that the checkpoint doesn't have reads from the beginning, as a
   -- new one would.
@@ -154,8 +156,10 @@ for i = POS, #ARGV, WORDS do
     call('XGROUP', 'CREATE', stream, group, id0, unpack(words))
   end
   for p in pendings(pending) do
-    call('XCLAIM', stream, group, p.consumer, '0', p.id, 'TIME', p.at, 'RETRYCOUNT', p.n, 'FORCE', 'JUSTID')
+    local claimed = call('XCLAIM', stream, group, p.consumer, '0', p.id, 'TIME', p.at, 'RETRYCOUNT', p.n, 'FORCE', 'JUSTID')
+    if #claimed == 0 then lost = lost + 1 end
   end
+  unclaimed[#unclaimed + 1] = lost
   if frontier ~= '' then call('UNLINK', frontier) end
 end
 
@@ -174,4 +178,4 @@ if at < tonumber(checkpoint) then
 end
 call('HSET', rec, 'incarnation', incarnation, 'epoch', newepoch, 'flipped', id)
 if attempt ~= '0' then call('HSET', rec, 'attempt', attempt, 'cut', attempt) end
-return {'ok', put, expired, removed}
+return {'ok', put, expired, removed, unclaimed}

@@ -41,10 +41,25 @@ func (s *staging) Flip(ctx context.Context) (statebackend.FlipResult, error) {
 		}
 		result.Keys, result.Removed = count(v, 1), count(v, 3)
 		result.Expired += count(v, 2)
+		result.Unclaimed = s.unclaimed(v)
 	}
 	s.result = &result
 	s.hangUp()
 	return result, nil
+}
+
+// unclaimed reads the script's numbers, one for each position.
+func (s *staging) unclaimed(v resp.Value) []statebackend.Unclaimed {
+	if len(v.Array) < 5 {
+		return nil
+	}
+	var all []statebackend.Unclaimed
+	for i, p := range s.req.Positions {
+		if n := count(v.Array[4], i); n > 0 {
+			all = append(all, statebackend.Unclaimed{Stream: p.Stream, Group: p.Group, Entries: n})
+		}
+	}
+	return all
 }
 
 func count(v resp.Value, i int) uint64 {

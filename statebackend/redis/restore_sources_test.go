@@ -11,6 +11,7 @@ import (
 
 	"keyframe/internal/redistest"
 	"keyframe/snapshot"
+	"keyframe/statebackend"
 )
 
 const (
@@ -98,8 +99,9 @@ func TestSourcesGoBackToTheirPositions(t *testing.T) {
 	require.NoError(t, c.XGroupCreate(ctx, testStream, "another group", "33-7").Err())
 	req := testRequest("src", 3)
 	req.Positions = testPositions()
-	_, err := restore(ctx, b, req, keys)
+	res, err := restore(ctx, b, req, keys)
 	require.NoError(t, err)
+	require.Empty(t, res.Unclaimed)
 
 	requirePendings(t, sources, pendingNow(t, c))
 	groups, err := c.XInfoGroups(ctx, testStream).Result()
@@ -129,13 +131,58 @@ func TestSourcesThatAreGoneAreMadeAgain(t *testing.T) {
 	require.NoError(t, c.FlushAll(ctx).Err())
 	req = testRequest("str", 0)
 	req.Positions = testPositions()
-	_, err = restore(ctx, b, req, sources)
+	res, err := restore(ctx, b, req, sources)
 	require.NoError(t, err)
+	require.Equal(t, []statebackend.Unclaimed{{Stream: testStream, Group: testGroup, Entries: 9}}, res.Unclaimed)
 	groups, err := c.XInfoGroups(ctx, testStream).Result()
 	require.NoError(t, err)
 	require.Len(t, groups, 1)
 	require.Equal(t, "12-7", groups[0].LastDeliveredID)
 	require.Empty(t, pendingNow(t, c), "entries that are gone can't be pending")
+}
+
+func TestPendingEntriesThatWereTrimmedAreCounted(t *testing.T) {
+	srv := redistest.Start(t)
+	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+	addSource(t, c)
+	sources := sourceKeys(t, b)
+	require.NoError(t, c.XTrimMinID(ctx, testStream, "6-7").Err()) // of the 9, 1, 4 and 5 go
+	require.NoError(t, c.XDel(ctx, testStream, "11-7").Err())
+	req := testRequest("trim", 0)
+	req.Positions = append(testPositions(), snapshot.Position{Topic: "flights", Group: "stats", Partition: 2, Stream: "stream:topic:flights:p:2", LastID: "0-0"})
+	res, err := restore(ctx, b, req, sources)
+	require.NoError(t, err)
+	require.Equal(t, []statebackend.Unclaimed{{Stream: testStream, Group: testGroup, Entries: 4}}, res.Unclaimed)
+	require.Len(t, pendingNow(t, c), 5)
+}
+
+func TestStreamsTellsWhatIsThere(t *testing.T) {
+	srv := redistest.Start(t)
+	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+	addSource(t, c)
+	require.NoError(t, c.XTrimMinID(ctx, testStream, "6-7").Err())
+	require.NoError(t, c.XDel(ctx, testStream, "40-7").Err())
+	require.NoError(t, c.XAdd(ctx, &goredis.XAddArgs{Stream: "emptied", ID: "5-1", Values: []string{"f", "v"}}).Err())
+	require.NoError(t, c.XDel(ctx, "emptied", "5-1").Err())
+	var ids []string
+	for i := range 300 {
+		ids = append(ids, fmt.Sprintf("%d-7", i))
+	}
+	now, err := b.Streams(ctx, []statebackend.StreamAsk{{Stream: testStream, IDs: ids}, {Stream: "emptied", IDs: []string{"5-1"}}, {Stream: "no stream", IDs: ids}, {Stream: testStream}})
+	require.NoError(t, err)
+	whole := statebackend.StreamNow{Exists: true, Length: 34, First: "6-7", Last: "40-7", Added: 40}
+	asked := whole
+	asked.Gone = 300 - 34
+	require.Equal(t, []statebackend.StreamNow{asked, {Exists: true, Last: "5-1", Added: 1, Gone: 1}, {Added: -1, Gone: 300}, whole}, now)
+
+	require.NoError(t, c.Set(ctx, "a string", "v", 0).Err())
+	_, err = b.Streams(ctx, []statebackend.StreamAsk{{Stream: "a string"}})
+	require.ErrorIs(t, err, statebackend.ErrWrongType)
+	for _, right := range []string{"xinfo|stream", "xrange"} {
+		_, err = limitedUser(t, srv, "-"+right).Streams(ctx, []statebackend.StreamAsk{{Stream: testStream, IDs: ids[:3]}})
+		require.ErrorIs(t, err, statebackend.ErrPermission)
+		require.ErrorContains(t, err, right)
+	}
 }
 
 func TestAGroupThatTheCheckpointLacksReadsFromTheBeginning(t *testing.T) {
