@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -149,4 +150,71 @@ func TestRecoveryFallsBackWhenTheNewestCanNotBePutInPlace(t *testing.T) {
 		require.Len(t, w.seen(EventRecoveryFellBack), 1)
 		require.NotEmpty(t, w.history("flights")[1].Bad)
 	}, func(o *Options) { n.Backend = o.Backend; o.Backend = n })
+}
+
+func TestTheEpochGrowsThoughItsRecordIsLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		job := testJob("flights")
+		w.write(job, 150, "good")
+		w.apply(job)
+		w.checkpoint("flights")
+		seen := uint64(0)
+		for range 3 {
+			w.store.Lose()
+			w.pass(3 * time.Second)
+			epoch := w.c.Jobs()[0].Epoch
+			require.Greater(t, epoch, seen)
+			seen = epoch
+		}
+		w.close()
+		w.open(job)
+		w.store.Lose()
+		w.pass(3 * time.Second)
+		require.Greater(t, w.c.Jobs()[0].Epoch, seen)
+	})
+}
+
+func TestUndoNeverGoesFurtherBackThanTheLastChange(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		job := testJob("flights")
+		job.Recovery.OnStateLoss = config.LossHold
+		w.write(job, 150, "first")
+		w.apply(job)
+		w.checkpoint("flights")
+		undo := func() snapshot.ID { return w.c.Jobs()[0].Undo }
+		w.done(w.c.Restore(t.Context(), "flights", RestoreRequest{}))
+		require.NotZero(t, undo())
+		w.done(w.c.Restore(t.Context(), "flights", RestoreRequest{NoUndo: true}))
+		require.Zero(t, undo(), "nothing was kept of what was there")
+		w.done(w.c.Restore(t.Context(), "flights", RestoreRequest{}))
+		kept := undo()
+		require.NoError(t, w.c.DeleteCheckpoint(t.Context(), "flights", kept, true))
+		require.Zero(t, undo(), "it was deleted")
+		w.done(w.c.Restore(t.Context(), "flights", RestoreRequest{}))
+		w.store.Lose()
+		w.write(job, 130, "fresh")
+		w.pass(2 * time.Second)
+		plan, err := w.c.PlanRestore(t.Context(), "flights", RestoreRequest{})
+		require.NoError(t, err)
+		require.Contains(t, plan.Warnings[len(plan.Warnings)-1], "no undo checkpoint is taken of the 10 keys")
+		res := w.done(w.c.Restore(t.Context(), "flights", RestoreRequest{})).Restore
+		require.Zero(t, res.Undo)
+		require.Zero(t, undo(), "lost state can't be put back")
+		_, err = w.c.Undo(t.Context(), "flights")
+		require.Equal(t, fault.NoCheckpoint, fault.CodeOf(err))
+	})
+}
+
+func TestAStoreThatLacksWhatTheStateRemembersIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		job := testJob("flights")
+		w.write(job, 150, "good")
+		w.apply(job)
+		w.checkpoint("flights")
+		w.close()
+		require.NoError(t, os.Remove(w.path))
+		w.open(job)
+		w.pass(2 * time.Second)
+		require.Contains(t, w.c.Jobs()[0].Health.Warnings[0], "names checkpoint 1")
+	})
 }

@@ -91,13 +91,27 @@ func (c *Coordinator) DeleteCheckpoint(ctx context.Context, name string, id snap
 	if err := c.opts.Store.Delete(ctx, name, id); err != nil {
 		return Explain(fmt.Errorf("delete checkpoint %d of job %q: %w", id, name, err))
 	}
-	if j, err := c.find(name); err == nil {
-		if err := j.learn(ctx); err != nil {
-			return Explain(err)
-		}
+	if err := c.forgotten(ctx, name, id); err != nil {
+		return Explain(err)
 	}
 	c.emit(Event{Kind: EventCheckpointRemoved, Job: name, ID: id, Reason: "on request", Message: fmt.Sprintf("checkpoint %d deleted on request", id)})
 	return nil
+}
+
+// forgotten makes a job forget a checkpoint that was deleted.
+func (c *Coordinator) forgotten(ctx context.Context, name string, id snapshot.ID) error {
+	u, err := c.loadUndo(ctx, name)
+	if err == nil && u != nil && u.Checkpoint == id {
+		err = c.dropUndo(ctx, name)
+	}
+	if err != nil {
+		return err
+	}
+	j, err := c.find(name)
+	if err != nil {
+		return nil // a history without a job
+	}
+	return j.learn(ctx)
 }
 
 func (c *Coordinator) needed(name string, history []snapshot.Checkpoint, id snapshot.ID) string {

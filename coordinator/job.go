@@ -190,6 +190,7 @@ func (j *job) submit(kind OperationKind, do func(context.Context, *Operation) (f
 func (j *job) run(ctx context.Context) {
 	defer close(j.ended)
 	defer j.refuseWaiting(fault.New(fault.Busy, "", "%v", errStopping))
+	j.plan(j.c.opts.Now()) // it shows while the job is being settled
 	j.guarded(func() { j.settle(ctx) })
 	j.plan(j.c.opts.Now())
 	look := time.NewTicker(j.c.opts.Poll)

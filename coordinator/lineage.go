@@ -54,17 +54,41 @@ func (c *Coordinator) loadUndo(ctx context.Context, job string) (*undoRecord, er
 // flipped keeps what must be known of a flip: what undoes it, and what is live
 // now. It is told before the flip's entry leaves the journal.
 func (j *job) flipped(ctx context.Context, e restore.Entry) error {
-	if e.Undo != 0 {
-		u := undoRecord{Checkpoint: e.Undo, Of: e.Kind}
-		if err := j.c.put(ctx, bucketUndo, e.Job, u); err != nil {
-			return fmt.Errorf("undo of job %q can't be remembered (restore checkpoint %d by hand instead): %w", e.Job, e.Undo, err)
-		}
+	if err := j.c.keepUndo(ctx, e); err != nil {
+		return err
 	}
 	base := e.Checkpoint
 	if e.From != "" {
 		base = 0 // it is in another job's history
 	}
 	return j.keepLineage(ctx, base, e.Epoch)
+}
+
+// keepUndo remembers what undoes a flip; one that left nothing to undo makes
+// the one before it forgotten, or undo would go too far back.
+func (c *Coordinator) keepUndo(ctx context.Context, e restore.Entry) error {
+	if e.Undo == 0 {
+		return c.dropUndo(ctx, e.Job)
+	}
+	if err := c.put(ctx, bucketUndo, e.Job, undoRecord{Checkpoint: e.Undo, Of: e.Kind}); err != nil {
+		return fmt.Errorf("undo of job %q can't be remembered (restore checkpoint %d by hand instead): %w", e.Job, e.Undo, err)
+	}
+	return nil
+}
+
+func (c *Coordinator) dropUndo(ctx context.Context, job string) error {
+	if err := c.opts.Journal.Delete(ctx, bucketUndo, job); err != nil {
+		return fmt.Errorf("forget what undoes the last change of job %q: %w", job, err)
+	}
+	return nil
+}
+
+// knownEpoch is the newest epoch that is known of the job: it must only grow,
+// also when the record that held it is lost.
+func (j *job) knownEpoch() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return max(j.epoch, j.flip.Epoch, j.newest.epoch)
 }
 
 // keepLineage remembers what is live now, in an epoch that is no smaller.
@@ -210,11 +234,11 @@ func (j *job) resume(ctx context.Context) error {
 	spec := j.config()
 	fromRescale, err := j.rescaler().Resume(ctx, spec)
 	if err != nil {
-		return fmt.Errorf("resume a rescale of job %q: %w", spec.Name, err)
+		return fmt.Errorf("settle a rescale of job %q: %w", spec.Name, err)
 	}
 	fromRestore, err := j.restorer().Resume(ctx, spec)
 	if err != nil {
-		return fmt.Errorf("resume a restore of job %q: %w", spec.Name, err)
+		return fmt.Errorf("settle job %q: %w", spec.Name, err)
 	}
 	flipped := false
 	for _, r := range append(fromRescale, fromRestore...) {
@@ -344,7 +368,7 @@ func (j *job) adoptLive(ctx context.Context) error {
 	if _, err := j.adopt(ctx, g); err != nil {
 		return Explain(err)
 	}
-	if err := j.keepLineage(ctx, 0, 0); err != nil {
+	if err := errors.Join(j.c.dropUndo(ctx, name), j.keepLineage(ctx, 0, 0)); err != nil {
 		return Explain(err)
 	}
 	j.afterFlip(ctx)

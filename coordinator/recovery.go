@@ -121,7 +121,7 @@ func (j *job) recoverOnce(ctx context.Context, op *Operation, attempt int) (rest
 	for _, cp := range candidates(history, flip) {
 		j.announce(cp, refused, attempt)
 		op.expect(cp.Keys, cp.Elements, cp.Bytes)
-		res, err := j.restorer().Run(ctx, restore.Request{Job: spec, Checkpoint: cp.ID, Recovery: true, SameServer: j.sameServer()}, op.progress)
+		res, err := j.restorer().Run(ctx, restore.Request{Job: spec, Checkpoint: cp.ID, Recovery: true, SameServer: j.sameServer(), Epoch: j.knownEpoch()}, op.progress)
 		if err == nil {
 			return res, nil
 		}

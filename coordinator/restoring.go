@@ -55,7 +55,7 @@ func (c *Coordinator) target(ctx context.Context, name string, req RestoreReques
 	if err != nil {
 		return nil, restore.Request{}, err
 	}
-	return j, restore.Request{Job: j.config(), Checkpoint: cp.ID, From: name, As: req.As != "", SameServer: j.sameServer(), AcceptSchema: req.AcceptSchema}, nil
+	return j, restore.Request{Job: j.config(), Checkpoint: cp.ID, From: name, As: req.As != "", SameServer: j.sameServer(), Epoch: j.knownEpoch(), AcceptSchema: req.AcceptSchema}, nil
 }
 
 // PlanRestore says what a restore would do, and changes nothing.
@@ -69,7 +69,17 @@ func (c *Coordinator) PlanRestore(ctx context.Context, name string, req RestoreR
 	if err != nil {
 		return restore.Plan{}, Explain(err)
 	}
+	plan.Warnings = append(plan.Warnings, unsaved(r, plan)...)
 	return plan, nil
+}
+
+// unsaved warns when what is there will be replaced without an undo: state that
+// is lost is never checkpointed (I5), whatever has been written since.
+func unsaved(r restore.Request, plan restore.Plan) []string {
+	if !r.Recovery || plan.Indexed == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("the state is lost, so no undo checkpoint is taken of the %d keys that are indexed now", plan.Indexed)}
 }
 
 // look tells the request whether the live state is lost.
@@ -108,7 +118,7 @@ func (c *Coordinator) Undo(ctx context.Context, name string) (*Operation, error)
 		return nil, fault.New(fault.NoCheckpoint, "`coordinator restore JOB --checkpoint ID` restores any checkpoint", "job %q has nothing to undo: no restore or rescale left an undo checkpoint", name)
 	}
 	return j.submit(OpUndo, func(ctx context.Context, op *Operation) (func(*Status), error) {
-		r := restore.Request{Job: j.config(), Checkpoint: u.Checkpoint, From: name, SameServer: j.sameServer()}
+		r := restore.Request{Job: j.config(), Checkpoint: u.Checkpoint, From: name, SameServer: j.sameServer(), Epoch: j.knownEpoch()}
 		res, err := j.restore(ctx, op, r, false, "undo")
 		return func(s *Status) { s.Restore = res }, err
 	})
@@ -154,6 +164,7 @@ func (j *job) restoreSteps(ctx context.Context, op *Operation, r restore.Request
 	if err != nil {
 		return res, err
 	}
+	res.Warnings = append(res.Warnings, unsaved(r, plan)...)
 	// The flip has happened: what follows must not be lost to an abort.
 	j.afterFlip(context.WithoutCancel(ctx))
 	return res, nil
@@ -173,7 +184,7 @@ func (c *Coordinator) PlanRescale(ctx context.Context, name string, req RescaleR
 }
 
 func (j *job) rescaleRequest(req RescaleRequest) rescaler.Request {
-	return rescaler.Request{Job: j.config(), To: req.Parallelism, Split: req.Split, AllowIdle: req.AllowIdle, Broadcast: req.Broadcast}
+	return rescaler.Request{Job: j.config(), To: req.Parallelism, Epoch: j.knownEpoch(), Split: req.Split, AllowIdle: req.AllowIdle, Broadcast: req.Broadcast}
 }
 
 // Rescale redistributes a job's key groups and operator state over a new

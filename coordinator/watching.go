@@ -163,6 +163,9 @@ func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
 	newest := j.newest
 	j.mu.Unlock()
 	v := assess(g, newest, j.c.opts.Backend.Server())
+	if newest.id == 0 && g.Record.Checkpoint > 0 {
+		g.Warnings = append(g.Warnings, fmt.Sprintf("the state's record names checkpoint %d, and this store has none of the job: was its file lost or replaced?", g.Record.Checkpoint))
+	}
 	if v.health == HealthOK && g.Assigned != nil && (g.Assigned.MaxParallelism != spec.MaxParallelism || g.Assigned.Hash != spec.KeyGroups.Hash) {
 		v.health = HealthMismatch
 		v.message = fmt.Sprintf("the state is laid out for max parallelism %d and hash %s, the job's configuration says %d and %s",

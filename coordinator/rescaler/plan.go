@@ -140,7 +140,7 @@ func (e *Executor) describe(req Request, r *ready, history []snapshot.Checkpoint
 	after := load(r.compute.Ranges, m.Groups, groups)
 	r.plan = Plan{
 		Job: req.Job.Name, From: r.compute.From, To: r.compute.To, MaxParallelism: groups,
-		Epoch: nextEpoch(r, history), Ranges: after, Moved: moved(before, r.compute.Ranges, groups),
+		Epoch: nextEpoch(r, req.Epoch, history), Ranges: after, Moved: moved(before, r.compute.Ranges, groups),
 		OperatorState: []OperatorPlan{}, Undo: req.Undo, Base: m.Checkpoint.ID,
 		BaseAgeMs:  max(0, e.clock(r.live).Sub(m.CutAt).Milliseconds()),
 		SkewBefore: skew(load(before, m.Groups, groups)), SkewAfter: skew(after),
@@ -162,8 +162,8 @@ func (e *Executor) describe(req Request, r *ready, history []snapshot.Checkpoint
 }
 
 // nextEpoch is above every epoch that is known of the job.
-func nextEpoch(r *ready, history []snapshot.Checkpoint) uint64 {
-	epoch := max(r.live.Record.Epoch, r.base.Checkpoint.Epoch)
+func nextEpoch(r *ready, known uint64, history []snapshot.Checkpoint) uint64 {
+	epoch := max(known, r.live.Record.Epoch, r.base.Checkpoint.Epoch)
 	if a := r.live.Assigned; a != nil {
 		epoch = max(epoch, a.Epoch)
 	}

@@ -52,6 +52,8 @@ type Request struct {
 	// Broadcast chooses, by "operator/name", the subtask whose copy counts
 	// where the copies of a broadcast state disagree.
 	Broadcast map[string]int
+	// Epoch is the newest one that the caller knows of; the new one is above it.
+	Epoch uint64
 	// Undo is the checkpoint that undoes the rescale; 0 is the base.
 	Undo snapshot.ID
 }

@@ -23,7 +23,7 @@ func (e *Executor) lineage(ctx context.Context, req Request, r *ready) error {
 		return err
 	}
 	live := r.live.Record
-	epoch, attempt := max(live.Epoch, r.manifest.Checkpoint.Epoch), live.Attempt
+	epoch, attempt := max(req.Epoch, live.Epoch, r.manifest.Checkpoint.Epoch), live.Attempt
 	if a := r.live.Assigned; a != nil {
 		epoch = max(epoch, a.Epoch)
 	}

@@ -111,7 +111,7 @@ func (e *Executor) outline(req Request, r *ready, id Identity) Plan {
 	plan := Plan{
 		Job: req.Job.Name, Checkpoint: req.Checkpoint, From: req.From, Identity: id,
 		TakenAt: m.CutAt.UTC(), AgeMs: max(0, now.Sub(m.CutAt).Milliseconds()),
-		Positions: positionsFor(m, req.Job), EpochFrom: r.live.Record.Epoch,
+		Positions: positionsFor(m, req.Job), EpochFrom: r.live.Record.Epoch, Indexed: r.live.Indexed,
 		Warnings: append([]string{}, r.live.Warnings...),
 	}
 	if a := r.live.Assigned; a != nil {

@@ -47,6 +47,9 @@ type Request struct {
 	// As accepts a checkpoint of another identity: another job name, prefix
 	// or server. The keys get the job's own root.
 	As bool
+	// Epoch is the newest one that the caller knows of; the new one is above
+	// it. The live record may be lost, and the checkpoint from before it.
+	Epoch uint64
 	// SameServer says that the state store was seen to hold this job's state,
 	// by its incarnation: then another address in the checkpoint is another
 	// name of the same server, or of the one that the state has moved from.
@@ -88,6 +91,7 @@ type Plan struct {
 	Bytes           uint64      `json:"bytes"`           // of these keys
 	Expired         uint64      `json:"expired"`         // keys whose expiry has passed: not written
 	Removed         uint64      `json:"removed"`         // live keys that the checkpoint lacks
+	Indexed         uint64      `json:"indexed"`         // names in the live index
 	Missing         uint64      `json:"missing"`         // names in the index without a key
 	Foreign         uint64      `json:"foreign"`         // names in an index that are no state of the job: keys under them stay as they are
 	States          []StatePlan `json:"states"`          // by operator, state and type
