@@ -253,7 +253,7 @@ func TestTogether(t *testing.T) {
 }
 
 func TestThereAreNoStreams(t *testing.T) {
-	s := New(Options{})
+	s := memory.New(memory.Options{})
 	now, err := s.Streams(t.Context(), nil)
 	require.NoError(t, err)
 	require.Empty(t, now)
