@@ -24,6 +24,7 @@ var explanations = []struct {
 	{statebackend.ErrAuth, fault.Permission, "check the user and the password of redis.url, passwordFile or passwordEnv"},
 	{statebackend.ErrReadOnly, fault.Refused, "give the address of the master"},
 	{statebackend.ErrUnreachable, fault.Unreachable, "check that the state store runs and that redis.url is right"},
+	{statebackend.ErrDamaged, fault.Failed, "mend or delete the key that is named; a restore writes it anew"},
 	{statebackend.ErrGrade, fault.Refused, "ask for another grade, or auto"},
 	{statebackend.ErrPauseExpired, fault.Failed, "raise checkpoint.maxPause, or find out who ends the pause"},
 	{statebackend.ErrNoRoom, fault.Refused, "give the state store more memory (maxmemory)"},
@@ -40,7 +41,7 @@ var explanations = []struct {
 	{snapshot.ErrNewerFormat, fault.Store, "use the version of coordinator that wrote it, or a newer one"},
 	{snapshot.ErrClosed, fault.Store, ""},
 	{errStopping, fault.Failed, "start it again"},
-	{context.DeadlineExceeded, fault.Failed, "raise checkpoint.timeout"},
+	{context.DeadlineExceeded, fault.Failed, "if the state needs longer, raise checkpoint.timeout"},
 	{context.Canceled, fault.Failed, ""},
 }
 

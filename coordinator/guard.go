@@ -22,6 +22,7 @@ const (
 	HealthMismatch    HealthState = "mismatch"    // the configuration doesn't fit the state
 	HealthMarked      HealthState = "marked"      // a restore is in progress
 	HealthDenied      HealthState = "denied"      // the state store denies access or a right
+	HealthDamaged     HealthState = "damaged"     // the job's own bookkeeping can't be read
 )
 
 // Lost reports whether the state must be recovered before anything else.

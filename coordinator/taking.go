@@ -93,7 +93,7 @@ func (j *job) mayTick(ctx context.Context) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch j.health.State {
-	case HealthOK, HealthUnreachable, HealthDenied, HealthStarting:
+	case HealthOK, HealthUnreachable, HealthDenied, HealthDamaged, HealthStarting:
 		return ""
 	}
 	return string(j.health.State) + ": " + j.health.Message

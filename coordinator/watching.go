@@ -229,6 +229,8 @@ func healthOf(err error) HealthState {
 		return HealthDenied
 	case errors.Is(err, statebackend.ErrMarked):
 		return HealthMarked
+	case errors.Is(err, statebackend.ErrDamaged):
+		return HealthDamaged
 	}
 	return HealthUnreachable
 }

@@ -179,6 +179,9 @@ func scheduleOf(j api.Job, now time.Time) string {
 	s := j.Config.Checkpoint.Schedule
 	switch {
 	case s == "":
+		if j.Paused {
+			return "on demand only; recovery by itself is paused"
+		}
 		return "on demand only"
 	case j.Paused:
 		return s + " (paused)"

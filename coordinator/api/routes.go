@@ -209,6 +209,11 @@ func (r routes) checkpoints() {
 		if err != nil {
 			return Operation{}, fault.Wrap(err, fault.Usage, "", "create a checkpoint")
 		}
+		switch grade {
+		case snapshot.GradeAuto, snapshot.GradePaused, snapshot.GradeSnapshot:
+		default:
+			return Operation{}, fault.New(fault.Refused, "ask for auto, paused or snapshot", "grade %s is not there yet", grade)
+		}
 		if in.Body.Grade == "" {
 			grade = ""
 		}

@@ -62,7 +62,7 @@ func Handler(o Options) http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("ok\n")) // the prober may be gone
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { ready(w, o.Coordinator) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { ready(w, r, o.Coordinator) })
 	if o.Metrics != nil {
 		mux.Handle("GET /metrics", o.Metrics)
 	}
@@ -115,8 +115,14 @@ func newAPI(mux *http.ServeMux, version string) huma.API {
 	return humago.New(mux, c)
 }
 
-// ready answers 200 once every job has been looked at.
-func ready(w http.ResponseWriter, c *coordinator.Coordinator) {
+// ready answers 200 once every job has been looked at, while the checkpoint
+// store answers.
+func ready(w http.ResponseWriter, r *http.Request, c *coordinator.Coordinator) {
+	if _, err := c.StoreStats(r.Context()); err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = fmt.Fprintf(w, "checkpoint store: %v\n", err) // the prober may be gone
+		return
+	}
 	for _, j := range c.Jobs() {
 		if j.Health.State == coordinator.HealthStarting {
 			w.WriteHeader(http.StatusServiceUnavailable)

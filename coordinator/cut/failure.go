@@ -25,6 +25,7 @@ var reasons = []struct {
 	{statebackend.ErrNoState, snapshot.FailState},
 	{statebackend.ErrMarked, snapshot.FailState},
 	{statebackend.ErrReadOnly, snapshot.FailState},
+	{statebackend.ErrDamaged, snapshot.FailState},
 	{statebackend.ErrUnreachable, snapshot.FailConnection},
 	{statebackend.ErrClosed, snapshot.FailConnection},
 }

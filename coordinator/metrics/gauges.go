@@ -58,7 +58,7 @@ var (
 var allHealth = []coordinator.HealthState{
 	coordinator.HealthStarting, coordinator.HealthOK, coordinator.HealthWaiting, coordinator.HealthUnreachable,
 	coordinator.HealthLost, coordinator.HealthOlder, coordinator.HealthForeign, coordinator.HealthMismatch,
-	coordinator.HealthMarked, coordinator.HealthDenied,
+	coordinator.HealthMarked, coordinator.HealthDenied, coordinator.HealthDamaged,
 }
 
 // scrapeTimeout bounds what one scrape asks the store.
