@@ -41,7 +41,6 @@ var allowed = map[string][]string{
 	"cmd/coordinator":  {"*"},
 	"bench":            {"*"},
 	"internal/layers":  {},
-	"internal/deps":    {},
 	// Test helpers may use what they help to test.
 	"internal/redistest": {},
 	"internal/torture":   {},
