@@ -26,11 +26,7 @@ func (a *app) restoreCommand() *cli.Command {
 }
 
 func (a *app) restore(ctx *cli.Context) error {
-	args, err := positional(ctx, "JOB")
-	if err != nil {
-		return err
-	}
-	c, err := a.client(ctx)
+	args, c, err := a.begin(ctx, "JOB")
 	if err != nil {
 		return err
 	}
@@ -185,16 +181,12 @@ func (a *app) undoCommand() *cli.Command {
 }
 
 func (a *app) undo(ctx *cli.Context) error {
-	args, err := positional(ctx, "JOB")
+	args, c, err := a.begin(ctx, "JOB")
 	if err != nil {
 		return err
 	}
-	c, err := a.client(ctx)
+	j, err := jobOf(ctx, c, args[0])
 	if err != nil {
-		return err
-	}
-	var j api.Job
-	if err := c.Call(ctx.Context, http.MethodGet, jobPath(args[0], ""), nil, &j); err != nil {
 		return err
 	}
 	if j.Undo == 0 {

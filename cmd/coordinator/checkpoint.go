@@ -79,11 +79,7 @@ func (a *app) showStarted(op api.Operation) error {
 }
 
 func (a *app) checkpointList(ctx *cli.Context) error {
-	args, err := positional(ctx, "JOB")
-	if err != nil {
-		return err
-	}
-	c, err := a.client(ctx)
+	args, c, err := a.begin(ctx, "JOB")
 	if err != nil {
 		return err
 	}
@@ -107,11 +103,7 @@ func (a *app) checkpointList(ctx *cli.Context) error {
 }
 
 func (a *app) checkpointShow(ctx *cli.Context) error {
-	args, err := positional(ctx, "JOB", "[ID]")
-	if err != nil {
-		return err
-	}
-	c, err := a.client(ctx)
+	args, c, err := a.begin(ctx, "JOB", "[ID]")
 	if err != nil {
 		return err
 	}
@@ -163,11 +155,7 @@ func orUnparsed(s string) string {
 }
 
 func (a *app) checkpointVerify(ctx *cli.Context) error {
-	args, err := positional(ctx, "JOB", "[ID]")
-	if err != nil {
-		return err
-	}
-	c, err := a.client(ctx)
+	args, c, err := a.begin(ctx, "JOB", "[ID]")
 	if err != nil {
 		return err
 	}
@@ -197,11 +185,7 @@ func (a *app) checkpointVerify(ctx *cli.Context) error {
 
 func (a *app) checkpointPin(what string) cli.ActionFunc {
 	return func(ctx *cli.Context) error {
-		args, err := positional(ctx, "JOB", "ID")
-		if err != nil {
-			return err
-		}
-		c, err := a.client(ctx)
+		args, c, err := a.begin(ctx, "JOB", "ID")
 		if err != nil {
 			return err
 		}
@@ -214,11 +198,7 @@ func (a *app) checkpointPin(what string) cli.ActionFunc {
 }
 
 func (a *app) checkpointDelete(ctx *cli.Context) error {
-	args, err := positional(ctx, "JOB", "ID")
-	if err != nil {
-		return err
-	}
-	c, err := a.client(ctx)
+	args, c, err := a.begin(ctx, "JOB", "ID")
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,23 @@ func (a *app) jobCommand() *cli.Command {
 	}}
 }
 
+// begin gives a command its arguments, checked, and the client of the API.
+func (a *app) begin(ctx *cli.Context, names ...string) ([]string, *api.Client, error) {
+	args, err := positional(ctx, names...)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := a.client(ctx)
+	return args, c, err
+}
+
+// jobOf asks for one job.
+func jobOf(ctx *cli.Context, c *api.Client, name string) (api.Job, error) {
+	var j api.Job
+	err := c.Call(ctx.Context, http.MethodGet, jobPath(name, ""), nil, &j)
+	return j, err
+}
+
 func jobPath(job, rest string) string { return "/jobs/" + api.Segment(job) + rest }
 
 // maxJobText is the largest job definition that is sent, in bytes.
@@ -123,16 +140,12 @@ func (a *app) jobList(ctx *cli.Context) error {
 }
 
 func (a *app) jobShow(ctx *cli.Context) error {
-	args, err := positional(ctx, "JOB")
+	args, c, err := a.begin(ctx, "JOB")
 	if err != nil {
 		return err
 	}
-	c, err := a.client(ctx)
+	j, err := jobOf(ctx, c, args[0])
 	if err != nil {
-		return err
-	}
-	var j api.Job
-	if err := c.Call(ctx.Context, http.MethodGet, jobPath(args[0], ""), nil, &j); err != nil {
 		return err
 	}
 	return a.show(j, func(w io.Writer) { showJob(w, j, time.Now()) })
@@ -216,11 +229,7 @@ func showLast(w io.Writer, j api.Job, now time.Time) {
 
 func (a *app) jobPause(what string) cli.ActionFunc {
 	return func(ctx *cli.Context) error {
-		args, err := positional(ctx, "JOB")
-		if err != nil {
-			return err
-		}
-		c, err := a.client(ctx)
+		args, c, err := a.begin(ctx, "JOB")
 		if err != nil {
 			return err
 		}
@@ -233,16 +242,11 @@ func (a *app) jobPause(what string) cli.ActionFunc {
 }
 
 func (a *app) jobDelete(ctx *cli.Context) error {
-	args, err := positional(ctx, "JOB")
+	args, c, err := a.begin(ctx, "JOB")
 	if err != nil {
 		return err
 	}
-	c, err := a.client(ctx)
-	if err != nil {
-		return err
-	}
-	var j api.Job
-	if err := c.Call(ctx.Context, http.MethodGet, jobPath(args[0], ""), nil, &j); err != nil {
+	if _, err := jobOf(ctx, c, args[0]); err != nil { // asked for nothing otherwise
 		return err
 	}
 	question := fmt.Sprintf("Forget job %q and keep its checkpoints?", args[0])

@@ -21,16 +21,12 @@ var mends = map[string]struct{ question, done string }{
 // jobMend asks, and has the coordinator do it.
 func (a *app) jobMend(what string) cli.ActionFunc {
 	return func(ctx *cli.Context) error {
-		args, err := positional(ctx, "JOB")
+		args, c, err := a.begin(ctx, "JOB")
 		if err != nil {
 			return err
 		}
-		c, err := a.client(ctx)
+		j, err := jobOf(ctx, c, args[0])
 		if err != nil {
-			return err
-		}
-		var j api.Job
-		if err := c.Call(ctx.Context, http.MethodGet, jobPath(args[0], ""), nil, &j); err != nil {
 			return err
 		}
 		says := func(w io.Writer) {
