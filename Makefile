@@ -1,5 +1,6 @@
 # make test is the gate: formatting, vet, staticcheck and every test with the
-# race detector, on a machine with Go, git, make, gcc (scripts/setup brings Redis).
+# race detector, on a machine with Go, git, make, gcc (scripts/setup brings Redis),
+# after ten thousand runs of each fuzz target.
 GO ?= go
 FUZZTIME ?= 60s
 KILLS ?= 200
@@ -7,7 +8,9 @@ LOSSES ?= 60
 
 .PHONY: test setup lint unit build fuzz crash large bench
 
-test: setup lint unit
+test: setup lint
+	$(MAKE) fuzz FUZZTIME=10000x
+	$(MAKE) unit
 
 setup:
 	./scripts/setup
@@ -27,7 +30,7 @@ build:
 fuzz:
 	@for p in $$($(GO) list ./...); do \
 	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
-	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
+	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$p || exit 1; \
 	  done; \
 	done
 
