@@ -218,3 +218,19 @@ func TestAStoreThatLacksWhatTheStateRemembersIsTold(t *testing.T) {
 		require.Contains(t, w.c.Jobs()[0].Health.Warnings[0], "names checkpoint 1")
 	})
 }
+
+func TestAPurgedJobLeavesNothingThatSpeaksOfALaterOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		job := testJob("flights")
+		w.write(job, 150, "first")
+		w.apply(job)
+		w.checkpoint("flights")
+		w.done(w.c.Restore(t.Context(), "flights", RestoreRequest{}))
+		require.NotZero(t, w.c.Jobs()[0].Undo)
+		require.NoError(t, w.c.DeleteJob(t.Context(), "flights", true))
+		w.apply(job)
+		w.pass(2 * time.Second)
+		require.Zero(t, w.c.Jobs()[0].Undo, "its checkpoint was purged")
+		require.Greater(t, w.checkpoint("flights").ID, snapshot.ID(2), "ids only grow")
+	})
+}

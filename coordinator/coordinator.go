@@ -337,6 +337,12 @@ func (c *Coordinator) purge(ctx context.Context, name string) error {
 			return fault.Wrap(err, fault.Store, "run the command again", "delete checkpoint %d of %q", cp.ID, name)
 		}
 	}
+	// What was remembered of these checkpoints must not speak of later ones.
+	for _, bucket := range []string{bucketUndo, bucketLineage, bucketServer} {
+		if err := c.opts.Journal.Delete(ctx, bucket, name); err != nil {
+			return fault.Wrap(err, fault.Store, "run the command again", "forget the %s record of %q", bucket, name)
+		}
+	}
 	return nil
 }
 
