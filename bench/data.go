@@ -146,7 +146,7 @@ func command(w *bufio.Writer, name string, args ...[]byte) {
 	fmt.Fprintf(w, "*%d\r\n$%d\r\n%s\r\n", len(args)+1, len(name), name)
 	for _, a := range args {
 		_, _ = w.WriteString("$" + strconv.Itoa(len(a)) + "\r\n") // sticks to w
-		_, _ = w.Write(a)
-		_, _ = io.WriteString(w, "\r\n")
+		_, _ = w.Write(a)                                         // likewise
+		_, _ = io.WriteString(w, "\r\n")                          // likewise
 	}
 }
