@@ -15,15 +15,16 @@ import (
 // allowed says which packages of the module each package may import, beside
 // the ones that these import. ARCHITECTURE.md has the same table.
 var allowed = map[string][]string{
-	"keygroups":               {},
-	"snapshot":                {"keygroups"},
-	"snapshot/bolt":           {"snapshot"},
-	"snapshot/storetest":      {"snapshot"},
-	"rescale":                 {"keygroups", "snapshot"},
-	"statebackend":            {"keygroups", "snapshot"},
-	"statebackend/redis/resp": {},
-	"statebackend/redis":      {"keygroups", "snapshot", "statebackend", "statebackend/redis/resp"},
-	"statebackend/memory":     {"keygroups", "snapshot", "statebackend"},
+	"keygroups":                {},
+	"snapshot":                 {"keygroups"},
+	"snapshot/bolt":            {"snapshot"},
+	"snapshot/storetest":       {"snapshot"},
+	"rescale":                  {"keygroups", "snapshot"},
+	"statebackend":             {"keygroups", "snapshot"},
+	"statebackend/redis/resp":  {},
+	"statebackend/redis/track": {"statebackend/redis/resp"},
+	"statebackend/redis":       {"keygroups", "snapshot", "statebackend", "statebackend/redis/resp", "statebackend/redis/track"},
+	"statebackend/memory":      {"keygroups", "snapshot", "statebackend"},
 	"statebackend/backendtest": {
 		"keygroups", "snapshot", "statebackend"},
 	"coordinator/fault":    {},
