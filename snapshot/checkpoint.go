@@ -98,6 +98,35 @@ type Checkpoint struct {
 	Bad            string     `json:"bad,omitempty"` // why a verification found it unrestorable
 	Missing        uint64     `json:"missing"`       // indexed keys that do not exist
 	Sources        Positions  `json:"sources"`
+
+	// Incremental: only what had changed since the parent was read and
+	// stored. FullReason says why a checkpoint that could have been is not.
+	Incremental bool   `json:"incremental"`
+	FullReason  string `json:"fullReason,omitempty"`
+	// Tracking is how writes were tracked ("fields", "keys"; "" for not), and
+	// GradeReason why nothing better was possible.
+	Tracking    string `json:"tracking,omitempty"`
+	GradeReason string `json:"gradeReason,omitempty"`
+	// Rounds is how often what had been written meanwhile was read again
+	// before the pause, and Hot the keys that were most of it when the stall
+	// was above the job's maxStall.
+	Rounds int      `json:"rounds,omitempty"`
+	Hot    []HotKey `json:"hotKeys,omitempty"`
+	// Layers is how many layers a restore reads, 1 for a plain one.
+	Layers int `json:"layers,omitempty"`
+	// BytesEstimated: Bytes is near the truth, not exact, since of values that
+	// were replaced the old length isn't known. Merging makes it exact.
+	BytesEstimated bool `json:"bytesEstimated,omitempty"`
+	// SelfChecked: everything was read and compared with what tracking
+	// believed, and was equal.
+	SelfChecked bool `json:"selfChecked,omitempty"`
+}
+
+// HotKey is a key that is written faster than it can be read.
+type HotKey struct {
+	Key string `json:"key"`
+	// Elements is how many had to be read inside the pause.
+	Elements uint64 `json:"elements"`
 }
 
 // Restorable reports whether the checkpoint may be restored: completed, and

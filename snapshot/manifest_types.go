@@ -90,5 +90,22 @@ type Manifest struct {
 	OperatorStates []OperatorState   `json:"operatorStates,omitempty"`
 	States         []StateStats      `json:"states,omitempty"`
 	Groups         []GroupStats      `json:"groups,omitempty"`
-	Chunks         []ChunkRef        `json:"chunks"`
+	// Chunks are the base: all sections of a plain checkpoint, in order.
+	Chunks []ChunkRef `json:"chunks"`
+	// Layers stand over the base, oldest first: each supersedes what is below
+	// it. Source chunks are in the last of all layers only (in the base when
+	// there are none).
+	Layers []Layer `json:"layers,omitempty"`
+	// Sorted says that the keys of each section, in the base and in every
+	// layer, are in the order of CompareNames: only over such a checkpoint
+	// can a layer stand.
+	Sorted bool `json:"sorted,omitempty"`
+}
+
+// Layer is what changed over the layers below it.
+type Layer struct {
+	Chunks []ChunkRef `json:"chunks"`
+	// Names is the most bytes of fields and members that one key's patch has
+	// in this layer: what a reader must hold at a time.
+	Names uint64 `json:"names"`
 }

@@ -1,6 +1,12 @@
 package snapshot
 
-import "fmt"
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+)
 
 // KeyType is the Redis type of a key in a checkpoint. The numbers are part of
 // the format (FORMAT.md) and never change.
@@ -79,9 +85,28 @@ const (
 	MaxChunk = 40 << 20 // the raw content of a chunk: its target plus one name and one field
 )
 
+// KeyOp says what a key does to the older layers of its checkpoint (format 2).
+// The numbers are part of the format.
+type KeyOp uint8
+
+// The operations. What a Walk delivers is always OpWhole: layers are merged.
+const (
+	// OpWhole: the key is this, whatever older layers say of it.
+	OpWhole KeyOp = 0
+	// OpPatch: the elements that follow replace those of older layers or join
+	// them, and those that are Removed go. Hashes, sets and zsets only; expiry
+	// and count are those of the key as it is afterwards, its type is as in
+	// the layer below. It may bring no element at all (a new expiry).
+	OpPatch KeyOp = 1
+	// OpGone: the name has left the job's index. It has the type TypeMissing
+	// and no element.
+	OpGone KeyOp = 2
+)
+
 // Key opens a key in the stream of records.
 type Key struct {
 	Section Section
+	Op      KeyOp
 	Name    []byte
 	Type    KeyType
 	// ExpireAt is the absolute expiry in ms since 1970, 0 for none.
@@ -89,6 +114,11 @@ type Key struct {
 	// Count is how many elements the server said the key has (HLEN, LLEN,
 	// SCARD, ZCARD; 1 for strings and opaque keys; 0 for missing ones).
 	Count uint64
+	// Loose marks a key of a layer that was read while its writers ran: what
+	// came may differ from Count, and only its end says how many elements
+	// there are. Whoever pushes it pushes a newer record of the key in a
+	// later layer where the two differ.
+	Loose bool
 	// TypeName and Server are set for opaque keys only: what TYPE said, and
 	// the version of the server whose DUMP payload this is.
 	TypeName string
@@ -107,6 +137,9 @@ type Element struct {
 	Score float64 // of a zset member; never NaN
 	Size  uint64  // whole length of the value in bytes
 	Value []byte  // the first len(Value) ≤ MaxPart bytes of it
+	// Removed (OpPatch only): this hash field (Field), or this set or zset
+	// member (Value, whole), is no longer in the key.
+	Removed bool
 }
 
 // KeyEnd closes a key. A cut sets Expired only; Count and Digest are what the
@@ -117,6 +150,30 @@ type KeyEnd struct {
 	// Expired marks a key that passed its expiry while it was being read:
 	// what was read of it may be partial, and a restore always drops it.
 	Expired bool
+}
+
+// LayerSink is a Sink that takes a cut in layers: the state as it was read
+// while writers ran, then what was read again, up to what was read inside the
+// cut. In each layer the keys of a section come in the order of [CompareNames].
+type LayerSink interface {
+	Sink
+	// NextLayer ends a layer: what comes after it supersedes what came before
+	// it, key by key and, with OpPatch, element by element. A layer may be
+	// empty: then it is none. Not inside a key.
+	NextLayer() error
+}
+
+// NameHash places a key's name in the order of a layer: its xxHash64.
+func NameHash(name []byte) uint64 { return xxhash.Sum64(name) }
+
+// CompareNames orders keys inside a section of a layer: by NameHash, then by
+// their bytes. It spreads keys evenly, so that a range of the order is a
+// sample of the keys, and needs no more than a number for nearly all of them.
+func CompareNames(a, b []byte) int {
+	if c := cmp.Compare(NameHash(a), NameHash(b)); c != 0 {
+		return c
+	}
+	return bytes.Compare(a, b)
 }
 
 // Sink takes the keys of a job one after the other. The order of calls is

@@ -16,6 +16,7 @@ var (
 	ErrMarked        = errors.New("a restore is in progress")
 	ErrFenced        = errors.New("epoch has moved on")
 	ErrPauseExpired  = errors.New("pause ended before the last read")
+	ErrStall         = errors.New("writers write faster than the state can be read")
 	ErrGrade         = errors.New("grade is not possible here")
 	ErrNoRoom        = errors.New("not enough memory in the state store")
 	ErrChanged       = errors.New("state changed meanwhile")
