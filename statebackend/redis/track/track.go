@@ -82,7 +82,9 @@ type Watch interface {
 	// Size is how many marks there are now: keys, and fields among them. All
 	// counts as -1.
 	Size() (keys, fields int)
-	// Extra replaces the scope's extra names.
+	// Extra replaces the scope's extra names. Names that are new to the scope
+	// are Whole at once: they may have been written between the caller's look
+	// at its index and this call.
 	Extra(names [][]byte)
 	// Close ends the watch.
 	Close()
