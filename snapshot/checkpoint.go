@@ -21,6 +21,8 @@ const (
 	FailConnection  FailureReason = "connection"  // the state store couldn't be reached, or was lost
 	FailPermission  FailureReason = "permission"  // the server denied a right that the cut needs
 	FailPause       FailureReason = "pause"       // the pause ended before the last read
+	FailStall       FailureReason = "stall"       // writers would have been held for longer than the job allows
+	FailTracking    FailureReason = "tracking"    // what was believed to be unchanged had changed
 	FailKey         FailureReason = "key"         // a key could not be read whole
 	FailState       FailureReason = "state"       // the state is lost, absent, marked or not ours
 	FailStore       FailureReason = "store"       // the checkpoint store refused
