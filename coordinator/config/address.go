@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"net"
@@ -26,6 +27,7 @@ func (r Redis) check(l *list) {
 	if r.CAFile+r.CertFile+r.KeyFile != "" && ok && u.Scheme != "rediss" {
 		l.add("redis.url", r.SafeURL(), "caFile, certFile and keyFile are for TLS: write rediss://, or remove them")
 	}
+	oneOf(l, "redis.tracking", cmp.Or(r.Tracking, TrackAuto), TrackAuto, TrackFields, TrackKeys, TrackOff)
 	checkCA(l, "redis.caFile", r.CAFile)
 	checkPair(l, "redis", r.CertFile, r.KeyFile)
 }

@@ -58,12 +58,15 @@ func TestMinimalJobGetsItsDefaults(t *testing.T) {
 		Name: "flights", Prefix: "streaming:runtime", Parallelism: 1, MaxParallelism: 128,
 		KeyGroups:     KeyGroups{Hash: keygroups.HashJava, KeyType: keygroups.KeyString, Ranges: keygroups.RangesLeading},
 		OperatorState: OperatorState{Split: rescale.SplitEach},
-		Checkpoint:    Checkpoint{Timeout: Duration(5 * time.Minute), MaxPause: Duration(30 * time.Second), Grade: snapshot.GradeAuto},
-		Retention:     Retention{Keep: 5},
-		Recovery:      Recovery{OnStateLoss: LossRestore},
+		Checkpoint: Checkpoint{Timeout: Duration(5 * time.Minute), MaxPause: Duration(30 * time.Second), Grade: snapshot.GradeAuto,
+			Incremental: new(true), MaxStall: Duration(50 * time.Millisecond), OnStall: statebackend.StallWait, SelfCheckEvery: new(100)},
+		Retention: Retention{Keep: 5},
+		Recovery:  Recovery{OnStateLoss: LossRestore},
 	}
 	require.Equal(t, []Job{want}, f.Jobs)
 	require.Equal(t, want, Job{Name: "flights"}.WithDefaults())
+	require.True(t, Checkpoint{}.Increments(), "a job that was kept by an older version")
+	require.Equal(t, 100, Checkpoint{}.SelfCheck())
 	require.Equal(t, statebackend.Job{Prefix: "streaming:runtime", Name: "flights"}, want.Key())
 	require.Equal(t, 128, want.Rule().MaxParallelism)
 	require.NoError(t, want.Rule().Validate(want.Parallelism))
@@ -71,7 +74,7 @@ func TestMinimalJobGetsItsDefaults(t *testing.T) {
 
 func TestEveryFieldIsRead(t *testing.T) {
 	f, err := Parse([]byte(`
-redis: {url: "unix:///run/redis.sock?db=3"}
+redis: {url: "unix:///run/redis.sock?db=3", tracking: keys}
 store: {path: a.db}
 api:   {listen: "unix:/run/keyframe.sock"}
 log:   {level: debug, json: true}
@@ -82,21 +85,23 @@ jobs:
     maxParallelism: 10
     keyGroups: {hash: flink, keyType: long, ranges: flink}
     operatorState: {split: even}
-    checkpoint: {schedule: "CRON_TZ=Europe/Berlin 30 2 * * *", minPause: 5s, timeout: 1m30s, maxPause: 250ms, grade: paused}
+    checkpoint: {schedule: "CRON_TZ=Europe/Berlin 30 2 * * *", minPause: 5s, timeout: 1m30s, maxPause: 250ms, grade: precopy,
+      incremental: false, maxStall: 7ms, onStall: fail, maxReadRate: 50MB, selfCheckEvery: 0}
     retention: {keep: 7, maxAge: 168h}
     recovery: {onStateLoss: hold}
     sources: [{topic: t1, group: g1}, {topic: t1, group: g2}]
 `))
 	require.NoError(t, err)
 	require.Equal(t, File{
-		Redis: Redis{URL: "unix:///run/redis.sock?db=3"}, Store: Store{Path: "a.db"},
+		Redis: Redis{URL: "unix:///run/redis.sock?db=3", Tracking: TrackKeys}, Store: Store{Path: "a.db"},
 		API: API{Listen: "unix:/run/keyframe.sock"}, Log: Log{Level: "debug", JSON: true},
 		Jobs: []Job{{
 			Name: "a:b c", Prefix: "other", Parallelism: 3, MaxParallelism: 10,
 			KeyGroups:     KeyGroups{Hash: keygroups.HashFlink, KeyType: keygroups.KeyLong, Ranges: keygroups.RangesFlink},
 			OperatorState: OperatorState{Split: rescale.SplitEven},
 			Checkpoint: Checkpoint{Schedule: "CRON_TZ=Europe/Berlin 30 2 * * *", MinPause: Duration(5 * time.Second),
-				Timeout: Duration(90 * time.Second), MaxPause: Duration(250 * time.Millisecond), Grade: snapshot.GradePaused},
+				Timeout: Duration(90 * time.Second), MaxPause: Duration(250 * time.Millisecond), Grade: snapshot.GradePrecopy,
+				Incremental: new(false), MaxStall: Duration(7 * time.Millisecond), OnStall: statebackend.StallFail, MaxReadRate: 50e6, SelfCheckEvery: new(0)},
 			Retention: Retention{Keep: 7, MaxAge: Duration(168 * time.Hour)},
 			Recovery:  Recovery{OnStateLoss: LossHold},
 			Sources:   []Source{{Topic: "t1", Group: "g1"}, {Topic: "t1", Group: "g2"}},
@@ -127,7 +132,7 @@ jobs:
 extra: 1
 `))
 	require.Equal(t, []string{
-		"line 3: redis.uri: unknown field; known are url, passwordFile, passwordEnv, caFile, certFile, keyFile",
+		"line 3: redis.uri: unknown field; known are url, passwordFile, passwordEnv, caFile, certFile, keyFile, tracking",
 		"line 4: store: want fields with values, found one value",
 		"line 6: log.json: maybe: want true or false",
 		"line 8: jobs[0].name: want one value, found a list",
@@ -135,7 +140,7 @@ extra: 1
 		"line 10: jobs[0].retention.keep: five: want a whole number",
 		`line 12: jobs[0].checkpoint.timeout: duration "5": want a number with a unit, such as 30s, 5m or 168h`,
 		`line 13: jobs[0].checkpoint.minPause: duration "5x": want a number with a unit, such as 30s, 5m or 168h`,
-		"line 14: jobs[0].checkpoint.schedul: unknown field; known are schedule, minPause, timeout, maxPause, grade",
+		"line 14: jobs[0].checkpoint.schedul: unknown field; known are schedule, minPause, timeout, maxPause, grade, incremental, maxStall, onStall, maxReadRate, selfCheckEvery",
 		"line 15: jobs[0].sources: want a list (lines that begin with -), found fields",
 		"jobs[1]: is empty: fill it or remove it",
 		"line 19: jobs[2].sources[0]: want fields with values, found one value",

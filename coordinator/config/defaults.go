@@ -13,7 +13,7 @@ import (
 // Defaults is the configuration that an empty file gives: no jobs.
 func Defaults() File {
 	return File{
-		Redis: Redis{URL: "redis://127.0.0.1:6379/0"},
+		Redis: Redis{URL: "redis://127.0.0.1:6379/0", Tracking: TrackAuto},
 		Store: Store{Path: "keyframe.db"},
 		API:   API{Listen: "127.0.0.1:7070"},
 		Log:   Log{Level: "info"},
@@ -32,6 +32,7 @@ func jobDefaults() Job {
 		OperatorState: OperatorState{Split: rescale.SplitEach},
 		Checkpoint: Checkpoint{
 			Timeout: Duration(5 * time.Minute), MaxPause: Duration(30 * time.Second), Grade: snapshot.GradeAuto,
+			Incremental: new(true), MaxStall: Duration(statebackend.DefaultMaxStall), OnStall: statebackend.StallWait, SelfCheckEvery: new(DefaultSelfCheck),
 		},
 		Retention: Retention{Keep: 5},
 		Recovery:  Recovery{OnStateLoss: LossRestore},
@@ -39,8 +40,8 @@ func jobDefaults() Job {
 }
 
 // WithDefaults fills the fields that are zero; it changes no other. Fields
-// whose zero means something stay: schedule (on demand only), minPause (none)
-// and maxAge (no limit). The given job is not changed.
+// whose zero means something stay: schedule (on demand only), minPause (none),
+// maxReadRate (no bound) and maxAge (no limit). The given job is not changed.
 func (j Job) WithDefaults() Job {
 	d := jobDefaults()
 	j.Prefix = cmp.Or(j.Prefix, d.Prefix)
@@ -52,6 +53,10 @@ func (j Job) WithDefaults() Job {
 	j.Checkpoint.Timeout = cmp.Or(j.Checkpoint.Timeout, d.Checkpoint.Timeout)
 	j.Checkpoint.MaxPause = cmp.Or(j.Checkpoint.MaxPause, d.Checkpoint.MaxPause)
 	j.Checkpoint.Grade = cmp.Or(j.Checkpoint.Grade, d.Checkpoint.Grade)
+	j.Checkpoint.Incremental = cmp.Or(j.Checkpoint.Incremental, d.Checkpoint.Incremental)
+	j.Checkpoint.MaxStall = cmp.Or(j.Checkpoint.MaxStall, d.Checkpoint.MaxStall)
+	j.Checkpoint.OnStall = cmp.Or(j.Checkpoint.OnStall, d.Checkpoint.OnStall)
+	j.Checkpoint.SelfCheckEvery = cmp.Or(j.Checkpoint.SelfCheckEvery, d.Checkpoint.SelfCheckEvery)
 	j.Retention.Keep = cmp.Or(j.Retention.Keep, d.Retention.Keep)
 	j.Recovery.OnStateLoss = cmp.Or(j.Recovery.OnStateLoss, d.Recovery.OnStateLoss)
 	return j.withGroups()

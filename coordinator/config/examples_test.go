@@ -49,7 +49,7 @@ func TestFullExampleShowsEveryField(t *testing.T) {
 	text := readExample(t, "keyframe.yaml")
 	for _, name := range []string{"url", "passwordFile", "passwordEnv", "caFile", "certFile", "keyFile", "path", "listen", "tokenFile", "tokenEnv",
 		"level", "json", "name", "prefix", "parallelism", "maxParallelism", "hash", "keyType", "ranges", "split", "schedule", "minPause",
-		"timeout", "maxPause", "grade", "keep", "maxAge", "onStateLoss", "topic", "group"} {
+		"timeout", "maxPause", "grade", "tracking", "incremental", "maxStall", "onStall", "maxReadRate", "selfCheckEvery", "keep", "maxAge", "onStateLoss", "topic", "group"} {
 		require.Regexp(t, `(?m)(^[ #]*|[{,] ?|- )`+name+`: \S`, text, "field %s is shown", name)
 	}
 	f, err := Load(filepath.Join(examples, "keyframe.yaml"))

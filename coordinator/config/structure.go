@@ -46,6 +46,9 @@ func (s *structure) check(n ast.Node, t reflect.Type, field string) {
 	case nil, *ast.NullNode, *ast.AliasNode:
 		return
 	}
+	if t.Kind() == reflect.Pointer { // a field whose zero is told from one left out
+		t = t.Elem()
+	}
 	switch {
 	case reflect.PointerTo(t).Implements(textType) || t.Kind() == reflect.String:
 		s.scalar(n, t, field)

@@ -27,7 +27,22 @@ type Redis struct {
 	CAFile       string `yaml:"caFile"`
 	CertFile     string `yaml:"certFile"`
 	KeyFile      string `yaml:"keyFile"`
+	// Tracking says how it is found out what jobs write while they are read
+	// and between two checkpoints.
+	Tracking Tracking `yaml:"tracking"`
 }
+
+// Tracking is how writes are tracked.
+type Tracking string
+
+// The ways. TrackAuto takes fields where the server's version and the rights
+// permit it, then keys, then none.
+const (
+	TrackAuto   Tracking = "auto"
+	TrackFields Tracking = "fields" // by a replication stream without data
+	TrackKeys   Tracking = "keys"   // by invalidations
+	TrackOff    Tracking = "off"
+)
 
 // Store says where checkpoints are kept.
 type Store struct {
@@ -88,7 +103,34 @@ type Checkpoint struct {
 	// MaxPause is how long writers may be held at most.
 	MaxPause Duration `yaml:"maxPause" json:"maxPause,omitempty" doc:"How long writers may be held at most"`
 	// Grade is how cuts are made.
-	Grade snapshot.Grade `yaml:"grade" json:"grade,omitempty" enum:"auto,paused,snapshot" doc:"How the cut is made"`
+	Grade snapshot.Grade `yaml:"grade" json:"grade,omitempty" enum:"auto,precopy,paused,snapshot" doc:"How the cut is made"`
+	// Incremental lets a checkpoint read and store only what has changed since
+	// the one before, where the state store can tell. nil is true.
+	Incremental *bool `yaml:"incremental" json:"incremental,omitempty" doc:"Read and store only what has changed, true when left out"`
+	// MaxStall is how long writers may be held by the last reads of precopy.
+	MaxStall Duration `yaml:"maxStall" json:"maxStall,omitempty" doc:"How long writers may be held by precopy, 50ms when left out"`
+	// OnStall is what happens when that isn't enough.
+	OnStall statebackend.StallPolicy `yaml:"onStall" json:"onStall,omitempty" enum:"wait,fail" doc:"When writers write faster than maxStall allows: hold them longer, or fail"`
+	// MaxReadRate bounds the reading outside the pause; 0 is no bound.
+	MaxReadRate Rate `yaml:"maxReadRate" json:"maxReadRate,omitempty" doc:"Most bytes a second that are read while writers run, such as 50MB; no bound when left out"`
+	// SelfCheckEvery: each time the id passes a multiple of it, a checkpoint
+	// reads everything and compares it with what tracking believed; 0 is
+	// never. nil is DefaultSelfCheck.
+	SelfCheckEvery *int `yaml:"selfCheckEvery" json:"selfCheckEvery,omitempty" minimum:"0" doc:"Every so many checkpoints everything is read and compared with what tracking believed, 100 when left out, 0 for never"`
+}
+
+// DefaultSelfCheck is every how many checkpoints tracking is checked.
+const DefaultSelfCheck = 100
+
+// Increments reports whether checkpoints may be incremental.
+func (c Checkpoint) Increments() bool { return c.Incremental == nil || *c.Incremental }
+
+// SelfCheck is every how many checkpoints tracking is checked, 0 for never.
+func (c Checkpoint) SelfCheck() int {
+	if c.SelfCheckEvery == nil {
+		return DefaultSelfCheck
+	}
+	return *c.SelfCheckEvery
 }
 
 // Retention says how many checkpoints are kept, and for how long.

@@ -12,6 +12,7 @@ import (
 	"keyframe/keygroups"
 	"keyframe/rescale"
 	"keyframe/snapshot"
+	"keyframe/statebackend"
 )
 
 // Validate checks everything that can be checked without a connection,
@@ -109,6 +110,14 @@ func (j Job) checkParallelism(l *list, at string) {
 	}
 }
 
+// Grades are the grades that a job or a request may ask for; the others of the
+// vocabulary are not there yet.
+var Grades = []snapshot.Grade{snapshot.GradeAuto, snapshot.GradePrecopy, snapshot.GradePaused, snapshot.GradeSnapshot}
+
+// minReadRate is the least bound of reading: below it one long value would
+// take longer than any timeout.
+const minReadRate Rate = 64 << 10
+
 func (c Checkpoint) check(l *list, at string) {
 	if c.Schedule != "" {
 		var refused *schedule.Error
@@ -119,9 +128,16 @@ func (c Checkpoint) check(l *list, at string) {
 	atLeast(l, at+".minPause", c.MinPause, 0, "0 for none, or a duration such as 5s")
 	atLeast(l, at+".timeout", c.Timeout, time.Millisecond, "a duration such as 5m")
 	atLeast(l, at+".maxPause", c.MaxPause, time.Millisecond, "a duration such as 30s")
-	// The other grades of the vocabulary are not there yet: what can only fail
-	// at each checkpoint is better refused at once.
-	oneOf(l, at+".grade", c.Grade, snapshot.GradeAuto, snapshot.GradePaused, snapshot.GradeSnapshot)
+	// What can only fail at each checkpoint is better refused at once.
+	oneOf(l, at+".grade", c.Grade, Grades...)
+	atLeast(l, at+".maxStall", c.MaxStall, time.Millisecond, "a duration such as 50ms")
+	oneOf(l, at+".onStall", c.OnStall, statebackend.StallWait, statebackend.StallFail)
+	if c.MaxReadRate < 0 || c.MaxReadRate > 0 && c.MaxReadRate < minReadRate {
+		l.add(at+".maxReadRate", c.MaxReadRate.String(), "give 0 for no bound, or at least %s", minReadRate)
+	}
+	if n := c.SelfCheck(); n < 0 {
+		l.add(at+".selfCheckEvery", strconv.Itoa(n), "give 0 for never, or a number of checkpoints such as %d", DefaultSelfCheck)
+	}
 }
 
 func (j Job) checkSources(l *list, at string) {

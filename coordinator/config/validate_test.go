@@ -29,6 +29,11 @@ jobs:
       timeout: 0s
       maxPause: -3m
       grade: best
+      incremental: true
+      maxStall: 0s
+      onStall: pray
+      maxReadRate: 1kB
+      selfCheckEvery: -1
     retention:
       keep: 0
       maxAge: -1h
@@ -57,14 +62,18 @@ jobs:
 		`line 16: jobs[0].checkpoint.minPause: -1s: it is negative: give 0 for none, or a duration such as 5s`,
 		`line 17: jobs[0].checkpoint.timeout: 0s: it is less than 1ms: give a duration such as 5m`,
 		`line 18: jobs[0].checkpoint.maxPause: -3m0s: it is negative: give a duration such as 30s`,
-		`line 19: jobs[0].checkpoint.grade: "best": want one of auto, paused, snapshot`,
-		`line 21: jobs[0].retention.keep: 0: keep at least 1: without a checkpoint nothing can be restored`,
-		`line 22: jobs[0].retention.maxAge: -1h0m0s: it is negative: give 0 for no limit, or a duration such as 168h`,
-		`line 23: jobs[0].recovery.onStateLoss: "pray": want one of restore, hold`,
-		`line 25: jobs[0].sources[0].topic: "": give the topic of the streams stream:topic:{topic}:p:{n}`,
-		`line 26: jobs[0].sources[1].group: "": give the job's consumer group`,
-		`line 28: jobs[0].sources[3]: sources[2] is the same topic "a" and group "b": remove one`,
-		`line 30: jobs[1].parallelism: 11: it is above maxParallelism 10: lower it to at most 10, or raise maxParallelism if the job has no state yet`,
+		`line 19: jobs[0].checkpoint.grade: "best": want one of auto, precopy, paused, snapshot`,
+		`line 21: jobs[0].checkpoint.maxStall: 0s: it is less than 1ms: give a duration such as 50ms`,
+		`line 22: jobs[0].checkpoint.onStall: "pray": want one of wait, fail`,
+		`line 23: jobs[0].checkpoint.maxReadRate: 1kB: give 0 for no bound, or at least 64KiB`,
+		`line 24: jobs[0].checkpoint.selfCheckEvery: -1: give 0 for never, or a number of checkpoints such as 100`,
+		`line 26: jobs[0].retention.keep: 0: keep at least 1: without a checkpoint nothing can be restored`,
+		`line 27: jobs[0].retention.maxAge: -1h0m0s: it is negative: give 0 for no limit, or a duration such as 168h`,
+		`line 28: jobs[0].recovery.onStateLoss: "pray": want one of restore, hold`,
+		`line 30: jobs[0].sources[0].topic: "": give the topic of the streams stream:topic:{topic}:p:{n}`,
+		`line 31: jobs[0].sources[1].group: "": give the job's consumer group`,
+		`line 33: jobs[0].sources[3]: sources[2] is the same topic "a" and group "b": remove one`,
+		`line 35: jobs[1].parallelism: 11: it is above maxParallelism 10: lower it to at most 10, or raise maxParallelism if the job has no state yet`,
 	}, problemsOf(t, err))
 }
 
