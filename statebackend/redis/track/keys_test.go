@@ -1,0 +1,5 @@
+package track
+
+import "testing"
+
+func TestKeysPassTheSuite(t *testing.T) { runSuite(t, "keys", NewKeys, LevelKeys) }
