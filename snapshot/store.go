@@ -13,7 +13,9 @@ var (
 	ErrCorrupt      = errors.New("corrupt")           // bytes that are not what was written
 	ErrNewerFormat  = errors.New("newer format")      // written by a newer version
 	ErrClosed       = errors.New("store is closed")   // a call after Close
-	ErrInUse        = errors.New("checkpoint in use") // deletion refused
+	ErrInUse        = errors.New("checkpoint in use") // deletion or rewriting refused
+	ErrUpkeep       = errors.New("the store is being compacted or backed up")
+	ErrNoSpace      = errors.New("not enough room on the disk")
 )
 
 // Attempt is what is known of a checkpoint when it begins.
@@ -48,6 +50,26 @@ type Writer interface {
 	Abort()
 }
 
+// Rewriter puts other chunks under a completed checkpoint: the same content in
+// fewer layers. Not safe for concurrent use. While it is open the checkpoint
+// can't be deleted, nor rewritten by another.
+type Rewriter interface {
+	ChunkWriter
+	// StoredBytes is how many bytes of chunks were new so far.
+	StoredBytes() uint64
+	// Commit replaces the checkpoint's manifest, in one step: m has the same
+	// job, id, keys, elements, missing, identity and cut, and names other
+	// chunks. The history follows in FullBytes, Layers, and, where it was
+	// estimated, Bytes; StoredBytes stays what the attempt stored (or what is
+	// now all, when that is less). Whoever holds the checkpoint may go on
+	// reading by the manifest that it had. After an error the old manifest
+	// stands, and Abort is still due.
+	Commit(ctx context.Context, m *Manifest) error
+	// Abort drops what was written unless Commit came first, when it does
+	// nothing: `defer r.Abort()` is always right.
+	Abort()
+}
+
 // Change is an edit of a listed checkpoint that leaves its content alone. Nil
 // fields stay.
 type Change struct {
@@ -70,12 +92,18 @@ type Store interface {
 	Manifest(ctx context.Context, job string, id ID) (*Manifest, error)
 	// Edit changes a checkpoint's marks and gives it as it is then.
 	Edit(ctx context.Context, job string, id ID, c Change) (Checkpoint, error)
-	// Delete removes a checkpoint or a failed attempt from the history; the
-	// chunks that no other checkpoint needs go with it. ErrInUse while the
-	// attempt is in progress or a Hold is open.
+	// Delete removes a checkpoint or a failed attempt from the history: when
+	// it returns nobody sees it any more. The chunks that no other checkpoint
+	// needs go in the background, also after a restart; Stats tells how much
+	// waits. ErrInUse while the attempt is in progress, a Hold is open or the
+	// checkpoint is being rewritten.
 	Delete(ctx context.Context, job string, id ID) error
-	// Hold keeps a checkpoint from being deleted until release is called
-	// (which may be called twice).
+	// Rewrite begins to replace the manifest of a completed checkpoint
+	// (ErrNoCheckpoint otherwise, ErrInUse while another rewrites it).
+	Rewrite(ctx context.Context, job string, id ID) (Rewriter, error)
+	// Hold keeps a checkpoint from being deleted, and every chunk that its
+	// manifest names from being removed, until release is called (which may
+	// be called twice).
 	Hold(ctx context.Context, job string, id ID) (release func(), err error)
 	// Jobs lists the names that have a history.
 	Jobs(ctx context.Context) ([]string, error)
@@ -88,14 +116,19 @@ type Store interface {
 
 // StoreStats counts what a store holds, in bytes.
 type StoreStats struct {
-	Path        string `json:"path"`
-	FileBytes   int64  `json:"fileBytes"`
-	LiveBytes   int64  `json:"liveBytes"` // of chunks and manifests that are kept
-	FreeBytes   int64  `json:"freeBytes"` // of pages that the next writes reuse
-	Jobs        int    `json:"jobs"`
-	Checkpoints int    `json:"checkpoints"` // completed
-	Attempts    int    `json:"attempts"`    // all
-	Chunks      int    `json:"chunks"`
+	Path      string  `json:"path"`
+	FileBytes int64   `json:"fileBytes"`
+	LiveBytes int64   `json:"liveBytes"` // of chunks and manifests that are kept
+	FreeBytes int64   `json:"freeBytes"` // of pages that the next writes reuse
+	Ratio     float64 `json:"ratio"`     // file to live bytes, 0 when nothing is live
+	// Waiting is what deleted checkpoints have left and is being removed in
+	// the background; it is neither live nor free yet.
+	WaitingBytes  int64 `json:"waitingBytes"`
+	WaitingChunks int   `json:"waitingChunks"`
+	Jobs          int   `json:"jobs"`
+	Checkpoints   int   `json:"checkpoints"` // completed
+	Attempts      int   `json:"attempts"`    // all
+	Chunks        int   `json:"chunks"`      // that are kept
 }
 
 // Problem is one thing that a check found wrong.

@@ -61,6 +61,17 @@ func (f *fixture) reopen() *DB {
 	return f.open()
 }
 
+// idle waits until the sweeper has done what it was woken for, or given up.
+func (f *fixture) idle() {
+	f.t.Helper()
+	s := &f.db.sweeper
+	require.Eventually(f.t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.served == s.asked
+	}, 20*time.Second, 100*time.Microsecond)
+}
+
 // withoutChild spares a test that opens very many sound files the trial by a
 // child process.
 func withoutChild(t testing.TB) {

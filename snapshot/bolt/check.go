@@ -199,7 +199,7 @@ func (c *checker) manifest(h history, k, v []byte) {
 	}
 	c.all = append(c.all, p)
 	counted := map[snapshot.ChunkID]bool{}
-	for _, ref := range m.Chunks {
+	for ref := range m.AllChunks() {
 		if !counted[ref.ID] {
 			counted[ref.ID] = true
 			c.refs[ref.ID]++

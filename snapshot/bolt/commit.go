@@ -22,7 +22,8 @@ import (
 // What it names is known to be whole: chunks that this attempt stored were read
 // back, those that it found stored were checked by WriteChunk, and all others
 // (a rescale takes its base's) are read and checked here, before the
-// transaction. snapshot.ErrCorrupt when one is damaged.
+// transaction; of those that an incremental checkpoint takes from its parent,
+// a part (see checkSome). snapshot.ErrCorrupt when one is damaged.
 //
 // A chunk that was stored before with an envelope of another length keeps it,
 // and the stored manifest says so.
@@ -33,24 +34,39 @@ func (w *writer) Commit(ctx context.Context, m *snapshot.Manifest) error {
 	if err := w.checkManifest(m); err != nil {
 		return err
 	}
+	if err := w.settle(ctx, m, !m.Checkpoint.Incremental); err != nil {
+		return fmt.Errorf("%s: commit: %w", w.at, err)
+	}
+	if err := w.publish(ctx, m); err != nil {
+		return fmt.Errorf("%s: commit: %w", w.at, err)
+	}
+	w.ended = "committed"
+	w.keep(m)
+	w.release(nil)
+	return nil
+}
+
+// settle makes every chunk that a manifest names durable, and checks those that
+// this attempt has not written: with all every one, otherwise some (see
+// checkSome).
+func (w *chunkWriter) settle(ctx context.Context, m *snapshot.Manifest, all bool) error {
 	if err := w.flush(); err != nil {
 		return err
 	}
 	if _, err := w.land(); err != nil {
 		return err
 	}
-	if err := w.checkOthers(ctx, m); err != nil {
-		return fmt.Errorf("job %q checkpoint %s: commit: %w", w.row.Job, w.row.ID, err)
+	if !all {
+		return w.checkSome(ctx, m)
 	}
-	if err := w.publish(ctx, m); err != nil {
-		return fmt.Errorf("job %q checkpoint %s: commit: %w", w.row.Job, w.row.ID, err)
-	}
-	w.ended = "committed"
-	for _, ref := range m.Chunks {
+	return w.checkOthers(ctx, m)
+}
+
+// keep notes what a committed manifest names.
+func (w *chunkWriter) keep(m *snapshot.Manifest) {
+	for ref := range m.AllChunks() {
 		w.kept[ref.ID] = true
 	}
-	w.release(nil)
-	return nil
 }
 
 func (w *writer) checkManifest(m *snapshot.Manifest) error {
@@ -118,11 +134,9 @@ func encode(m *snapshot.Manifest) ([]byte, error) {
 // reference counts a manifest in on its chunks, each of which must be stored,
 // and gives a copy of it with the lengths that the store has.
 func reference(tx *bbolt.Tx, m *snapshot.Manifest) (*snapshot.Manifest, error) {
-	out := *m
-	out.Chunks = slices.Clone(m.Chunks)
-	counted := make(map[snapshot.ChunkID]bool, len(m.Chunks))
-	for i := range out.Chunks {
-		ref := &out.Chunks[i]
+	lengths := map[snapshot.ChunkID]uint64{}
+	full := m.Checkpoint.FullBytes
+	for ref := range m.AllChunks() {
 		e, ok, err := lookup(tx, ref.ID)
 		switch {
 		case err != nil:
@@ -132,21 +146,39 @@ func reference(tx *bbolt.Tx, m *snapshot.Manifest) (*snapshot.Manifest, error) {
 		case e.refs == math.MaxUint32:
 			return nil, fmt.Errorf("chunk %s: too many checkpoints share it", ref.ID)
 		}
-		out.Checkpoint.FullBytes += uint64(e.stored) - ref.Stored // modulo 2^64: right also when it shrinks
-		ref.Stored = uint64(e.stored)
-		if counted[ref.ID] {
+		full += uint64(e.stored) - ref.Stored // modulo 2^64: right also when it shrinks
+		if _, counted := lengths[ref.ID]; counted {
 			continue // EncodeManifest refuses it
 		}
-		counted[ref.ID] = true
+		lengths[ref.ID] = uint64(e.stored)
 		e.refs++
 		if err := tx.Bucket(bucketIndex).Put(ref.ID[:], e.encode()); err != nil {
 			return nil, fmt.Errorf("chunk %s: %w", ref.ID, err)
 		}
 	}
-	if out.Checkpoint.FullBytes != m.Checkpoint.FullBytes {
-		out.Checkpoint.StoredBytes = min(out.Checkpoint.StoredBytes, out.Checkpoint.FullBytes)
+	out := withLengths(m, lengths)
+	if out.Checkpoint.FullBytes = full; full != m.Checkpoint.FullBytes {
+		out.Checkpoint.StoredBytes = min(out.Checkpoint.StoredBytes, full)
 	}
-	return &out, nil
+	return out, nil
+}
+
+// withLengths is a copy of a manifest with its own lists of chunks, in which
+// the stored lengths are as given.
+func withLengths(m *snapshot.Manifest, lengths map[snapshot.ChunkID]uint64) *snapshot.Manifest {
+	measured := func(refs []snapshot.ChunkRef) []snapshot.ChunkRef {
+		refs = slices.Clone(refs)
+		for i := range refs {
+			refs[i].Stored = lengths[refs[i].ID]
+		}
+		return refs
+	}
+	out := *m
+	out.Chunks, out.Layers = measured(m.Chunks), slices.Clone(m.Layers)
+	for i := range out.Layers {
+		out.Layers[i].Chunks = measured(out.Layers[i].Chunks)
+	}
+	return &out
 }
 
 // Fail implements [snapshot.Writer]. After Commit it is an error and changes
@@ -198,13 +230,12 @@ func (w *writer) Abort() {
 	_ = w.Fail(ctx, snapshot.Failure{Reason: snapshot.FailAborted, Message: "the attempt was given up"})
 }
 
-// release ends the attempt in memory and removes the chunks that nothing
-// needs. Those that it did not store itself are looked at too: whoever stored
-// them may have left them because this attempt needed them. A removal that
-// fails is no failure of the attempt: the chunks stay on the list of garbage,
-// and Open finds them in any case.
+// release ends the attempt in memory, and has the chunks that nothing needs
+// removed in the background. Those that it did not store itself are looked at
+// too: whoever stored them may have left them because this attempt needed
+// them.
 func (w *writer) release(unsaved *snapshot.Failure) {
-	w.db.mem.finish(w.place(), w.seen, w.kept, unsaved)
+	w.db.mem.finish(w.at, w.seen, w.kept, unsaved)
 	w.seen, w.kept, w.batch, w.buf = nil, nil, nil, nil
-	_ = w.db.sweep(context.Background())
+	w.db.sweeper.wake()
 }

@@ -21,7 +21,8 @@ type candidate struct {
 }
 
 // sweep removes the garbage. Each transaction leaves the file consistent, so
-// it may stop anywhere; what is left stays on the list.
+// it may stop anywhere; what is left stays on the list, and what a kill left
+// is found by Open.
 func (db *DB) sweep(ctx context.Context) error {
 	ids := db.mem.takeGarbage()
 	if len(ids) == 0 {
@@ -106,8 +107,9 @@ func (db *DB) drop(ctx context.Context, part []candidate) error {
 }
 
 // recover brings the file to where a clean stop would have left it: attempts
-// in progress are failed, chunks without a reference removed. It is the same
-// work whatever was interrupted, itself included.
+// in progress are failed, and chunks without a reference are found, for the
+// sweeper to remove. It is the same work whatever was interrupted, itself
+// included.
 func (db *DB) recover(ctx context.Context) error {
 	late, err := db.interrupted(ctx)
 	if err != nil {
@@ -127,7 +129,7 @@ func (db *DB) recover(ctx context.Context) error {
 		return err
 	}
 	db.mem.discard(ids, false)
-	return db.sweep(ctx)
+	return nil
 }
 
 // interrupted finds the rows in progress. A row that can't be read is left to

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"fmt"
 	"maps"
 	"sync"
 
@@ -13,13 +14,17 @@ type place struct {
 	id  snapshot.ID
 }
 
+func (p place) String() string { return fmt.Sprintf("job %q checkpoint %s", p.job, p.id) }
+
 // memory is what the process knows and the file does not: which attempts run,
 // which checkpoints are held, which chunks running attempts count on. It is
 // gone with the process, as all of that is.
 type memory struct {
 	mu      sync.Mutex
 	running map[place]bool
-	held    map[place]int
+	held    map[place][]*readers
+	// rewriting are the checkpoints that have a Rewriter open.
+	rewriting map[place]bool
 	// unsaved are failures whose row could not be written (a full disk). They
 	// are shown at once and saved by the next transaction that begins.
 	unsaved map[place]snapshot.Failure
@@ -35,7 +40,7 @@ type memory struct {
 
 func newMemory() *memory {
 	return &memory{
-		running: map[place]bool{}, held: map[place]int{}, unsaved: map[place]snapshot.Failure{},
+		running: map[place]bool{}, held: map[place][]*readers{}, rewriting: map[place]bool{}, unsaved: map[place]snapshot.Failure{},
 		pins: map[snapshot.ChunkID]int{}, doomed: map[snapshot.ChunkID]bool{}, garbage: map[snapshot.ChunkID]bool{},
 	}
 }
@@ -125,13 +130,16 @@ func (m *memory) takeGarbage() []snapshot.ChunkID {
 	return ids
 }
 
-// cleared takes chunks off the list of garbage: they are removed, or someone
-// needs them.
+// cleared takes chunks that the caller has in hand off the list of garbage:
+// they are removed, or someone needs them. Where that someone has let go of one
+// meanwhile, it is on the list anew and stays there.
 func (m *memory) cleared(ids []snapshot.ChunkID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, id := range ids {
-		delete(m.garbage, id)
+		if m.garbage[id] {
+			delete(m.garbage, id)
+		}
 	}
 }
 
@@ -178,23 +186,4 @@ func (m *memory) overlay(c *snapshot.Checkpoint) {
 	if f, ok := m.unsaved[place{c.Job, c.ID}]; ok && c.State == snapshot.StateInProgress {
 		c.State, c.Failure = snapshot.StateFailed, &f
 	}
-}
-
-func (m *memory) hold(p place) (release func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.held[p]++
-	return sync.OnceFunc(func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if m.held[p]--; m.held[p] == 0 {
-			delete(m.held, p)
-		}
-	})
-}
-
-func (m *memory) isHeld(p place) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.held[p] > 0
 }

@@ -67,6 +67,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		require.Less(t, mapped(t)-before, int64(24<<20), "the file's pages must not stay mapped")
 	}
 	w.Abort()
+	f.idle()
 	st, err := f.db.Stats(ctx)
 	require.NoError(t, err)
 	require.Zero(t, st.Chunks)

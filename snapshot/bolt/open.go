@@ -45,15 +45,27 @@ func (o Options) withDefaults() Options {
 }
 
 // DB is a store file that this process owns. Safe for concurrent use.
+//
+// Locks are taken in this order: upkeep, deleting, writing, swap.
 type DB struct {
-	path     string
-	opts     Options
-	file     *bbolt.DB
-	handle   *os.File    // the open file; bbolt closes it
-	info     os.FileInfo // what it was found to be, to know it again by
-	fd       uintptr
+	path string
+	opts Options
+
+	// swap guards the open file, which a compaction puts another in the place
+	// of. Each transaction holds it for reading.
+	swap   sync.RWMutex
+	file   *bbolt.DB
+	handle *os.File    // the open file; bbolt closes it
+	info   os.FileInfo // what it was found to be, to know it again by
+	fd     uintptr
+
+	writing  sync.Mutex // held by each write transaction, and by a compaction while it switches
+	upkeep   sync.Mutex // held by a compaction or a backup
+	ending   context.Context
+	end      context.CancelFunc // makes a compaction or a backup give up
 	mem      *memory
-	deleting sync.Mutex // orders Delete and Hold
+	sweeper  sweeper
+	deleting sync.Mutex // orders Delete, Hold and Rewrite
 	broken   atomic.Pointer[broken]
 	lost     atomic.Bool // the index lacks a chunk that a manifest names
 }
@@ -66,10 +78,11 @@ type DB struct {
 // format (snapshot.ErrNewerFormat), or is held by another process gives an
 // error that says what to do, and is left as it is, byte for byte.
 func Open(ctx context.Context, path string, opts Options) (*DB, error) {
-	db := &DB{path: path, opts: opts.withDefaults(), mem: newMemory()}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	db := &DB{path: path, opts: opts.withDefaults(), mem: newMemory()}
+	db.ending, db.end = context.WithCancel(context.Background())
 	f, err := db.acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", path, err)
@@ -77,27 +90,49 @@ func Open(ctx context.Context, path string, opts Options) (*DB, error) {
 	if err := db.attach(f); err != nil {
 		return nil, err
 	}
+	db.sweeper.start(db)
 	if err := db.prepare(ctx); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	db.sweeper.wake()
 	return db, nil
 }
 
 // acquire gives the store's file, open, locked against writers, and found to
 // be whole and ours; or new and empty.
 func (db *DB) acquire(ctx context.Context) (*os.File, error) {
-	f, fresh, err := openFile(db.path)
+	for {
+		f, fresh, err := openFile(db.path)
+		if err != nil {
+			return nil, err
+		}
+		err = lockShared(ctx, f, db.opts.Timeout)
+		if err == nil && !leadsTo(db.path, f) {
+			// Who held it has put a compacted file in its place.
+			if err := f.Close(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err == nil {
+			err = db.inspect(ctx, f, fresh)
+		}
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return f, nil
+	}
+}
+
+// leadsTo reports whether a path leads to an open file. Where that can't be
+// seen it is taken for granted: each commit asks again.
+func leadsTo(path string, f *os.File) bool {
+	now, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return !errors.Is(err, fs.ErrNotExist)
 	}
-	err = lockShared(ctx, f, db.opts.Timeout)
-	if err == nil {
-		err = db.inspect(ctx, f, fresh)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
+	mine, err := f.Stat()
+	return err != nil || os.SameFile(now, mine)
 }
 
 // openFile opens path for reading and writing, after making it if need be:
@@ -177,8 +212,15 @@ func (db *DB) Err() error {
 
 // Close lets go of the file, after the transactions under way. It writes
 // nothing: attempts that still run get snapshot.ErrClosed, and are failed as
-// interrupted by the next Open. A second Close does nothing.
+// interrupted by the next Open, which also goes on with the deletions that
+// wait. A compaction or a backup gives up. A second Close does nothing.
 func (db *DB) Close() error {
+	db.end()
+	db.sweeper.end()
+	db.upkeep.Lock()
+	defer db.upkeep.Unlock()
+	db.swap.RLock()
+	defer db.swap.RUnlock()
 	if err := db.file.Close(); err != nil {
 		return fmt.Errorf("store %s: close: %w", db.path, err)
 	}

@@ -148,8 +148,8 @@ func (db *DB) raise(ctx context.Context) error {
 
 // chunksOf is each chunk that a manifest names, once.
 func chunksOf(m *snapshot.Manifest) map[snapshot.ChunkID]bool {
-	all := make(map[snapshot.ChunkID]bool, len(m.Chunks))
-	for _, ref := range m.Chunks {
+	all := map[snapshot.ChunkID]bool{}
+	for ref := range m.AllChunks() {
 		all[ref.ID] = true
 	}
 	return all

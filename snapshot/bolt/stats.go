@@ -18,6 +18,11 @@ func (db *DB) Stats(ctx context.Context) (s snapshot.StoreStats, err error) {
 			if err != nil {
 				return fmt.Errorf("chunk %x: %w", k, err)
 			}
+			if e.refs == 0 && len(k) == len(snapshot.ChunkID{}) && !db.mem.pinned(snapshot.ChunkID(k)) {
+				s.WaitingChunks++
+				s.WaitingBytes += int64(e.stored)
+				return nil
+			}
 			s.Chunks++
 			s.LiveBytes += int64(e.stored)
 			return nil
@@ -37,6 +42,9 @@ func (db *DB) Stats(ctx context.Context) (s snapshot.StoreStats, err error) {
 	})
 	if err != nil {
 		return snapshot.StoreStats{}, err
+	}
+	if s.LiveBytes > 0 {
+		s.Ratio = float64(s.FileBytes) / float64(s.LiveBytes)
 	}
 	return s, nil
 }

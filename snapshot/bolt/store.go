@@ -123,10 +123,9 @@ func (db *DB) Edit(ctx context.Context, job string, id snapshot.ID, ch snapshot.
 	return c, err
 }
 
-// Delete implements [snapshot.Store]. The checkpoint is gone with its first
+// Delete implements [snapshot.Store]. The checkpoint is gone with one
 // transaction, which takes the row, the manifest and its references; its
-// chunks follow in small ones. When removing them fails, the deletion stands
-// and the chunks wait as garbage for the next one, or for Open.
+// chunks follow in small ones in the background (see sweeper).
 //
 // Where the manifest is damaged or lost, the references of all chunks are
 // counted anew (see recount). One of a newer version is not deleted.
@@ -136,7 +135,7 @@ func (db *DB) Delete(ctx context.Context, job string, id snapshot.ID) error {
 		return err
 	}
 	db.mem.discard(ids, false)
-	_ = db.sweep(ctx) // see above
+	db.sweeper.wake()
 	return nil
 }
 
@@ -150,7 +149,7 @@ func (db *DB) forget(ctx context.Context, job string, id snapshot.ID) (free []sn
 		return nil, fmt.Errorf("job %q checkpoint %s: %w: it is being made", job, id, snapshot.ErrInUse)
 	}
 	if db.mem.isHeld(at) {
-		return nil, fmt.Errorf("job %q checkpoint %s: %w: a restore or a check is reading it", job, id, snapshot.ErrInUse)
+		return nil, fmt.Errorf("job %q checkpoint %s: %w: it is being read, or its layers are being merged", job, id, snapshot.ErrInUse)
 	}
 	err = db.update(ctx, "delete a checkpoint", func(tx *bbolt.Tx) error {
 		h, ok, err := openHistory(tx, job)
@@ -233,7 +232,12 @@ func (db *DB) Hold(ctx context.Context, job string, id snapshot.ID) (release fun
 	if err != nil {
 		return nil, err
 	}
-	return db.mem.hold(place{job, id}), nil
+	leave := db.mem.hold(place{job, id})
+	return func() {
+		if leave() {
+			db.sweeper.wake()
+		}
+	}, nil
 }
 
 // Jobs implements [snapshot.Store], in the order of names.

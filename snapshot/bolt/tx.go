@@ -29,6 +29,8 @@ func (db *DB) view(ctx context.Context, fn func(*bbolt.Tx) error) (err error) {
 	if b := db.broken.Load(); b != nil && b.reads {
 		return b.err
 	}
+	db.swap.RLock()
+	defer db.swap.RUnlock()
 	defer db.catch(&err)
 	defer guardFaults()()
 	return db.named(db.file.View(fn))
@@ -36,14 +38,19 @@ func (db *DB) view(ctx context.Context, fn func(*bbolt.Tx) error) (err error) {
 
 // update runs fn in a write transaction; what it did is durable when update
 // returns nil, and undone when it returns an error. It is refused when the path
-// leads to another file by now. Transactions are bounded, so waiting for the one before is not cut short by ctx.
+// leads to another file by now. Transactions are bounded, so waiting for the
+// one before is not cut short by ctx.
 func (db *DB) update(ctx context.Context, what string, fn func(*bbolt.Tx) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	db.writing.Lock()
+	defer db.writing.Unlock()
 	if b := db.broken.Load(); b != nil {
 		return b.err
 	}
+	db.swap.RLock()
+	defer db.swap.RUnlock()
 	defer db.catch(&err)
 	defer guardFaults()()
 	tx, err := db.file.Begin(true)

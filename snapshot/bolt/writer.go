@@ -14,39 +14,10 @@ import (
 
 var _ snapshot.Writer = (*writer)(nil)
 
-// writer makes one checkpoint. Chunks gather in a batch; a full batch is
-// stored by a goroutine while the next one fills, so that its sync costs the
-// cut no time. Memory: two batches, what bbolt needs for one, and the content
-// of two chunks that are checked.
+// writer makes one checkpoint.
 type writer struct {
-	db     *DB
-	row    snapshot.Checkpoint
-	ended  string                    // "committed" or "failed", then the writer is done
-	err    error                     // of a batch: sticky
-	seen   map[snapshot.ChunkID]bool // pinned; written by this attempt, or read and found whole
-	kept   map[snapshot.ChunkID]bool // named by the committed manifest
-	batch  *batch
-	flight chan flushed // nil when no batch is being stored
-	stored uint64
-	buf    []byte // for the content of chunks that are checked
-}
-
-type batch struct {
-	data  []byte
-	items []item
-}
-
-// item is one chunk in a batch's data.
-type item struct {
-	id         snapshot.ChunkID
-	start, end int
-	known      bool // found stored and whole
-}
-
-type flushed struct {
-	batch *batch // for reuse
-	known uint64 // bytes of chunks that another attempt stored meanwhile
-	err   error
+	chunkWriter
+	row snapshot.Checkpoint
 }
 
 // Begin implements [snapshot.Store].
@@ -77,7 +48,7 @@ func (db *DB) Begin(ctx context.Context, a snapshot.Attempt) (snapshot.Writer, e
 		return nil, err
 	}
 	db.mem.saved(late)
-	return &writer{db: db, row: row, seen: map[snapshot.ChunkID]bool{}, kept: map[snapshot.ChunkID]bool{}, batch: &batch{}}, nil
+	return &writer{newChunkWriter(db, place{a.Job, row.ID}), row}, nil
 }
 
 // next is the id that follows everything the job ever had and after.
@@ -134,124 +105,3 @@ func failed(c snapshot.Checkpoint, f snapshot.Failure, d time.Duration) snapshot
 }
 
 func (w *writer) ID() snapshot.ID { return w.row.ID }
-
-func (w *writer) StoredBytes() uint64 { return w.stored }
-
-func (w *writer) place() place { return place{w.row.Job, w.row.ID} }
-
-// usable gives the error of a writer that can't go on.
-func (w *writer) usable(ctx context.Context) error {
-	if w.ended != "" {
-		return fmt.Errorf("job %q checkpoint %s: the attempt has %s already", w.row.Job, w.row.ID, w.ended)
-	}
-	if w.err != nil {
-		return w.err
-	}
-	return ctx.Err()
-}
-
-func checkChunk(c snapshot.Chunk) error {
-	switch {
-	case len(c.Data) == 0 || uint64(len(c.Data)) != c.Ref.Stored:
-		return fmt.Errorf("chunk %s: it has %d bytes and says %d", c.Ref.ID, len(c.Data), c.Ref.Stored)
-	case len(c.Data) > 2*snapshot.MaxChunk:
-		return fmt.Errorf("chunk %s: %d bytes are more than the store takes (%d)", c.Ref.ID, len(c.Data), 2*snapshot.MaxChunk)
-	}
-	return nil
-}
-
-// WriteChunk implements [snapshot.ChunkWriter]. What it takes is durable only
-// after Commit; an error of storing may come with a later call. A chunk that is
-// stored already is read and checked; a damaged one is stored again, and fresh.
-func (w *writer) WriteChunk(ctx context.Context, c snapshot.Chunk) (fresh bool, err error) {
-	if err := w.usable(ctx); err != nil {
-		return false, err
-	}
-	if err := checkChunk(c); err != nil {
-		return false, err
-	}
-	if _, ok := w.seen[c.Ref.ID]; ok {
-		return false, nil
-	}
-	must := w.db.mem.pin(c.Ref.ID)
-	w.seen[c.Ref.ID] = true
-	if !must {
-		known, err := w.db.has(ctx, c.Ref.ID, &w.buf)
-		if err != nil || known {
-			// After an error the chunk is not written, so the next call
-			// must not take it for known.
-			if err != nil {
-				w.db.mem.unpin(c.Ref.ID)
-				delete(w.seen, c.Ref.ID)
-			}
-			return false, err
-		}
-	}
-	start := len(w.batch.data)
-	w.batch.data = append(w.batch.data, c.Data...)
-	w.batch.items = append(w.batch.items, item{id: c.Ref.ID, start: start, end: len(w.batch.data)})
-	w.stored += uint64(len(c.Data))
-	if len(w.batch.data) >= w.db.opts.BatchBytes {
-		return true, w.flush()
-	}
-	return true, nil
-}
-
-// flush hands the batch to a goroutine, after the one before has come back.
-func (w *writer) flush() error {
-	next, err := w.land()
-	if err != nil {
-		return err
-	}
-	if len(w.batch.items) == 0 {
-		return nil
-	}
-	b, flight := w.batch, make(chan flushed, 1)
-	w.batch, w.flight = next, flight
-	go func() {
-		known, err := w.db.storeBatch(b)
-		flight <- flushed{b, known, err}
-	}()
-	return nil
-}
-
-// land waits for the batch under way and gives an empty one to fill.
-func (w *writer) land() (*batch, error) {
-	if w.flight == nil {
-		return &batch{}, w.err
-	}
-	done := <-w.flight
-	w.flight = nil
-	w.stored -= done.known
-	if done.err != nil && w.err == nil {
-		w.err = fmt.Errorf("job %q checkpoint %s: %w", w.row.Job, w.row.ID, done.err)
-	}
-	done.batch.data, done.batch.items = done.batch.data[:0], done.batch.items[:0]
-	return done.batch, w.err
-}
-
-// storeBatch stores the chunks of a batch in one transaction, without a
-// reference, and reads them back. It gives the bytes of those that were there
-// already, and whole.
-//
-// It does not take the caller's context: it runs beside the caller, is
-// bounded, and an attempt that is stopped drops its chunks anyway.
-func (db *DB) storeBatch(b *batch) (known uint64, err error) {
-	err = db.update(context.Background(), "store chunks", func(tx *bbolt.Tx) (err error) {
-		p := &putter{tx: tx, lost: db.lost.Load()}
-		for i := range b.items {
-			it := &b.items[i]
-			if it.known, err = p.put(it.id, b.data[it.start:it.end]); err != nil {
-				return err
-			}
-			if it.known {
-				known += uint64(it.end - it.start)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return known, err
-	}
-	return known, db.readBack(b)
-}

@@ -19,6 +19,15 @@ func MustBeClean(t testing.TB, s snapshot.Store) {
 	require.Empty(t, problems, "problems in the store")
 }
 
+// MustBeSwept waits until the store has removed what deletions left.
+func MustBeSwept(t testing.TB, s snapshot.Store) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		st, err := s.Stats(context.Background())
+		return err == nil && st.WaitingChunks == 0
+	}, 20*time.Second, time.Millisecond, "chunks wait to be removed")
+}
+
 // Start is when every attempt of this package begins.
 var Start = time.Date(2026, 4, 5, 6, 7, 8, 123000000, time.UTC)
 

@@ -37,6 +37,12 @@ func Run(t *testing.T, open Open) {
 		{"OneAttemptsFailureLeavesAnothersChunks", twinAttempts},
 		{"AHeldCheckpointStays", holds},
 		{"AnAttemptInProgressStays", inProgressStays},
+		{"DeletionGoesOnInTheBackground", deletedInTheBackground},
+		{"ARewriteReplacesTheChunks", rewrites},
+		{"ARewriteKeepsTheContent", rewriteRefuses},
+		{"ARewriteThatIsOpenKeepsTheCheckpoint", rewriteKeeps},
+		{"WhoReadsGoesOnReadingAfterARewrite", rewriteUnderReaders},
+		{"ARewriteKilledBetweenAnyTwoCalls", rewriteKilled},
 		{"MarksAreEditedAlone", edits},
 		{"JobsDoNotTouchEachOther", jobNames},
 		{"ACallersBytesAreItsOwn", ownBytes},
@@ -110,6 +116,12 @@ func (s *subject) stats() snapshot.StoreStats {
 	st, err := s.store.Stats(context.Background())
 	require.NoError(s.t, err)
 	return st
+}
+
+// swept waits until nothing is left to be removed.
+func (s *subject) swept() {
+	s.t.Helper()
+	MustBeSwept(s.t, s.store)
 }
 
 func (s *subject) delete(job string, id snapshot.ID) {

@@ -66,7 +66,7 @@ type machine struct {
 func (m *machine) job() string { return rapid.SampledFrom(m.jobs).Draw(m.rt, "job") }
 
 func (m *machine) step() {
-	switch rapid.SampledFrom([]string{"begin", "begin", "commit", "commit", "fail", "delete", "edit", "kill"}).Draw(m.rt, "call") {
+	switch rapid.SampledFrom([]string{"begin", "begin", "commit", "commit", "fail", "delete", "edit", "rewrite", "kill"}).Draw(m.rt, "call") {
 	case "begin":
 		m.begin()
 	case "commit":
@@ -84,6 +84,8 @@ func (m *machine) step() {
 		m.delete()
 	case "edit":
 		m.edit()
+	case "rewrite":
+		m.rewrite()
 	case "kill":
 		m.kill()
 	}
@@ -152,6 +154,20 @@ func (m *machine) edit() {
 	require.NoError(m.rt, err)
 	row.pinned = pinned
 	m.want.rows[job][id] = row
+}
+
+func (m *machine) rewrite() {
+	job, id, ok := m.pick()
+	if !ok {
+		return
+	}
+	target := rapid.IntRange(1, 4).Draw(m.rt, "target") * ChunkTarget / 2
+	_, err := Rewrite(context.Background(), m.s.store, job, id, target)
+	if m.want.rows[job][id].state != snapshot.StateCompleted {
+		require.ErrorIs(m.rt, err, snapshot.ErrNoCheckpoint)
+		return
+	}
+	require.NoError(m.rt, err)
 }
 
 func (m *machine) kill() {
