@@ -12,7 +12,9 @@ import (
 // itself (xxHash64 over the field's length and bytes, the score's bits, the
 // value's length and bytes); for ordered types the digest is a running
 // polynomial of these hashes, otherwise their sum, so that it doesn't depend
-// on the order in which a server lists a hash or a set. It guards against
+// on the order in which a server lists a hash or a set. An element that a
+// patch removes is hashed with 2^64-1 as its value's length, so that it differs
+// from every one that it brings. It guards against
 // mistakes and damage, not against an adversary.
 //
 // The zero Digester is ready after Reset.
@@ -38,7 +40,11 @@ func (d *Digester) Element(e Element) {
 	var head [24]byte
 	binary.LittleEndian.PutUint64(head[0:], uint64(len(e.Field)))
 	binary.LittleEndian.PutUint64(head[8:], math.Float64bits(e.Score))
-	binary.LittleEndian.PutUint64(head[16:], e.Size)
+	size := e.Size
+	if e.Removed {
+		size = math.MaxUint64
+	}
+	binary.LittleEndian.PutUint64(head[16:], size)
 	d.h.Reset()
 	// xxhash.Digest.Write never returns an error.
 	_, _ = d.h.Write(head[:])

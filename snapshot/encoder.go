@@ -22,14 +22,29 @@ type EncoderOptions struct {
 	// ChunkTarget is the raw size in bytes at which a chunk is sealed: 0 is
 	// DefaultChunkTarget, more than MaxChunkTarget is MaxChunkTarget.
 	ChunkTarget int
+	// Over says that what is written stands over a parent: its first layer
+	// may hold patches and keys that are gone too, and its keys must come in
+	// the order of CompareNames.
+	Over bool
+	// Salt makes the chunks of layers differ from those of all others; 0
+	// takes a random number. With the same salt the same keys in the same
+	// order give the same chunks.
+	Salt uint64
 }
 
 // Summary is what an Encoder wrote. The numbers without a section are what a
 // Checkpoint shows: of the keyed and operator sections, but Stored and Fresh
-// of all.
+// of all. With more than one layer, or with patches, keys and elements are sums
+// over what was pushed: only the layers together make a checkpoint's numbers.
 type Summary struct {
-	Chunks   []ChunkRef // of the sections in order: keyed, operator, meta, source
-	Keys     uint64     // that exist
+	Chunks []ChunkRef // of the first layer; the sections in order: keyed, operator, meta, source
+	// Layers are what was written, oldest first, without those that are empty;
+	// the first is there always.
+	Layers []Layer
+	// Sorted says that the keys of each section of each layer came in the
+	// order of CompareNames.
+	Sorted   bool
+	Keys     uint64 // that exist
 	Missing  uint64
 	Expired  uint64
 	Elements uint64
@@ -52,6 +67,12 @@ type Summary struct {
 // dropped without Close: nothing runs on for longer than one compression.
 // After an error every call gives that error. It works for a subset of the
 // sections: a rescale writes only what it replaces.
+//
+// In layers (NextLayer) the keys of each section come in the order of
+// CompareNames; without, and not Over a parent, they may come in any. A loose
+// key whose count is not what came must have a newer record by Close. Source
+// keys are legal in the last layer that has any key only. A patch names each
+// field or member once.
 type Encoder struct {
 	ctx      context.Context
 	w        ChunkWriter
@@ -61,6 +82,7 @@ type Encoder struct {
 	element  int // where the open short element begins in the builder; -1
 	part     int // where the open part frame begins in the builder; -1
 	builders [SectionSource + 1]builder
+	layers   layering
 	free     [][]byte // raw buffers to reuse
 	out      []byte   // envelope buffer to reuse
 	flight   chan sealed
@@ -69,14 +91,13 @@ type Encoder struct {
 	closed   bool
 }
 
-var _ Sink = (*Encoder)(nil)
-
 // builder is the open chunk of one section.
 type builder struct {
-	buf    []byte // empty when there is no open chunk
-	base   int    // bytes of the section and the resume frame
-	refs   []ChunkRef
+	buf    []byte     // empty when there is no open chunk
+	base   int        // bytes of the section, the salt and the resume frame
+	refs   []ChunkRef // of the open layer
 	totals SectionTotals
+	order  order
 }
 
 // NewEncoder makes an encoder that writes chunks to w under ctx.
@@ -90,6 +111,7 @@ func NewEncoder(ctx context.Context, w ChunkWriter, opts EncoderOptions) *Encode
 	for s := range e.builders {
 		e.builders[s].totals.Section = Section(s)
 	}
+	e.layers.begin(opts)
 	return e
 }
 
@@ -117,6 +139,9 @@ func (e *Encoder) BeginKey(k Key) error {
 	if err := e.tr.begin(k); err != nil {
 		return e.fail(err)
 	}
+	if err := e.layers.key(k, &e.builders[k.Section].order); err != nil {
+		return e.fail(e.tr.wrap(err))
+	}
 	b, err := e.room(false)
 	if err != nil {
 		return err
@@ -137,9 +162,17 @@ func (e *Encoder) Element(el Element) error {
 	if err != nil {
 		return err
 	}
+	if e.tr.key.Op == OpPatch {
+		return e.patched(b, el)
+	}
 	if el.Size > uint64(e.whole) {
 		return e.long(b, el)
 	}
+	return e.short(b, el)
+}
+
+// short begins an element whose value is never cut.
+func (e *Encoder) short(b *builder, el Element) error {
 	e.element = len(b.buf)
 	b.buf = appendElement(b.buf, frameElement, e.tr.key.Type, el)
 	b.buf = append(b.buf, el.Value...)
@@ -172,7 +205,10 @@ func (e *Encoder) Part(p []byte) error {
 	}
 	b := &e.builders[e.tr.key.Section] // a short value stays whole
 	b.buf = append(b.buf, p...)
-	return e.fail(e.tr.part(p))
+	if err := e.tr.part(p); err != nil || e.tr.key.Op != OpPatch {
+		return e.fail(err)
+	}
+	return e.named(b)
 }
 
 // writeParts appends bytes of a long value to part frames: it fills the open
@@ -228,6 +264,7 @@ func (e *Encoder) EndKey(said KeyEnd) error {
 	b := &e.builders[e.tr.key.Section]
 	b.buf = appendEnd(b.buf, end)
 	b.totals.add(&e.tr, end)
+	e.layers.ended(&e.tr)
 	return nil
 }
 
@@ -258,13 +295,11 @@ func (e *Encoder) Close() (Summary, error) {
 	if e.tr.open {
 		return Summary{}, e.fail(fmt.Errorf("key %s is still open at the end", quote(e.tr.key.Name)))
 	}
-	for s := range e.builders {
-		if err := e.seal(&e.builders[s]); err != nil {
-			return Summary{}, err
-		}
-	}
-	if err := e.land(); err != nil {
+	if err := e.endLayer(); err != nil {
 		return Summary{}, err
+	}
+	if err := e.layers.close(); err != nil {
+		return Summary{}, e.fail(err)
 	}
 	e.closed = true
 	e.sum = e.summarize()
@@ -273,10 +308,10 @@ func (e *Encoder) Close() (Summary, error) {
 }
 
 func (e *Encoder) summarize() Summary {
-	var s Summary
+	s := Summary{Layers: e.layers.done, Sorted: e.layers.unsorted == nil}
+	s.Chunks = s.Layers[0].Chunks
 	for sec := SectionKeyed; sec <= SectionSource; sec++ {
 		b := &e.builders[sec]
-		s.Chunks = append(s.Chunks, b.refs...)
 		s.Sections = append(s.Sections, b.totals)
 		s.Stored += b.totals.Stored
 		s.Fresh += b.totals.Fresh

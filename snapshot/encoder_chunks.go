@@ -13,8 +13,8 @@ type sealed struct {
 	err error
 }
 
-// full reports whether a chunk has reached its target. What a resume frame
-// needs doesn't count, so that each chunk brings the stream forward.
+// full reports whether a chunk has reached its target. What a salt and a resume
+// frame need doesn't count, so that each chunk brings the stream forward.
 func (e *Encoder) full(b *builder) bool { return len(b.buf)-b.base >= e.target }
 
 func (e *Encoder) partLen(b *builder) int { return len(b.buf) - e.part - partHeader }
@@ -26,8 +26,8 @@ func (e *Encoder) closePart(b *builder) {
 }
 
 // room gives the builder of the open key's section, ready for a frame: a full
-// chunk is sealed, and a new one begins with its section and, when it goes on
-// with a key, a resume frame.
+// chunk is sealed, and a new one begins with its section, in a layer its salt,
+// and, when it goes on with a key, a resume frame.
 func (e *Encoder) room(resume bool) (*builder, error) {
 	b := &e.builders[e.tr.key.Section]
 	if e.full(b) {
@@ -40,6 +40,9 @@ func (e *Encoder) room(resume bool) (*builder, error) {
 			b.buf, e.free = e.free[n-1], e.free[:n-1]
 		}
 		b.buf = append(b.buf[:0], byte(e.tr.key.Section))
+		if e.layers.salted() {
+			b.buf = e.layers.salt.append(b.buf)
+		}
 		if resume {
 			b.buf = appendResume(b.buf, &e.tr)
 		}

@@ -16,7 +16,19 @@ const (
 	frameLong    = 4 // an element whose value follows in parts
 	framePart    = 5 // a part of such a value
 	frameEnd     = 6 // ends a key
+
+	// Since version 2.
+	framePatch   = 7  // begins a key that changes an older layer's
+	frameGone    = 8  // begins a key that has left the index
+	frameRemoved = 9  // an element that is no longer in the key
+	frameLoose   = 10 // begins a key whose count is that of its end
+	frameSalt    = 11 // begins each chunk of a layer
 )
+
+// maxMember is the longest member of a set or a zset that a patch may hold, in
+// bytes: a reader compares members whole. It is the writer's maxWhole too, so
+// no longer one ever stands in a single frame.
+const maxMember = 64 << 10
 
 const (
 	flagExpired = 1       // of an end frame
@@ -30,8 +42,18 @@ func appendBytes(b, s []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
+// appendKey begins a key with the frame that its operation has.
 func appendKey(b []byte, k Key) []byte {
-	b = append(b, frameKey, byte(k.Type))
+	kind := byte(frameKey)
+	switch {
+	case k.Op == OpGone:
+		return appendBytes(append(b, frameGone), k.Name)
+	case k.Op == OpPatch:
+		kind = framePatch
+	case k.Loose:
+		kind = frameLoose
+	}
+	b = append(b, kind, byte(k.Type))
 	b = appendBytes(b, k.Name)
 	b = binary.AppendUvarint(b, uint64(k.ExpireAt))
 	b = binary.AppendUvarint(b, k.Count)
@@ -62,6 +84,28 @@ func appendElement(b []byte, kind byte, t KeyType, e Element) []byte {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(e.Score))
 	}
 	return binary.AppendUvarint(b, e.Size)
+}
+
+// appendRemoved writes an element that a patch removes.
+func appendRemoved(b []byte, t KeyType, e Element) []byte {
+	b = append(b, frameRemoved)
+	if t == TypeHash {
+		return appendBytes(b, e.Field)
+	}
+	return appendBytes(b, e.Value)
+}
+
+// salt makes the content of a layer's chunk its own: a layer that brings back
+// what an older one had must not be the same chunk, since a manifest names
+// each chunk once.
+type salt struct {
+	id    uint64 // of the encoding
+	layer uint64 // its number in it, from 0 on
+}
+
+func (s salt) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(append(b, frameSalt), s.id)
+	return binary.AppendUvarint(b, s.layer)
 }
 
 func appendEnd(b []byte, e KeyEnd) []byte {

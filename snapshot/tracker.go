@@ -23,6 +23,11 @@ type tracker struct {
 	// can't be checked (Verify goes on after a bad chunk).
 	blind   bool
 	skipped uint64 // elements before what was read, when blind
+	removed uint64 // of the finished elements, those that are removed
+	names   uint64 // bytes of the fields or members of a patch
+	// owes is what is wrong with the count of a loose key that has ended: a
+	// newer record of it must follow.
+	owes error
 }
 
 // begin opens a key.
@@ -37,6 +42,7 @@ func (t *tracker) begin(k Key) error {
 	t.key, t.open = k, true
 	t.key.Name = name
 	t.size, t.left, t.blind, t.skipped = 0, 0, false, 0
+	t.removed, t.names, t.owes = 0, 0, nil
 	t.bytes = uint64(len(name))
 	t.digest.Reset(k.Type)
 	return nil
@@ -62,6 +68,8 @@ func checkKey(k Key) error {
 		return errors.New("opaque without a type name")
 	case len(k.TypeName) > maxLabel || len(k.Server) > maxLabel:
 		return fmt.Errorf("type name of %d bytes, server version of %d: at most %d", len(k.TypeName), len(k.Server), maxLabel)
+	case k.Op != OpWhole:
+		return checkOp(k)
 	}
 	return nil
 }
@@ -72,6 +80,10 @@ func (t *tracker) element(e Element) error {
 		return err
 	}
 	t.size, t.left, t.field = e.Size, e.Size-uint64(len(e.Value)), uint64(len(e.Field))
+	if e.Removed {
+		t.size, t.field = 0, 0 // it brings no bytes
+		t.removed++
+	}
 	t.digest.Element(e)
 	if t.left == 0 {
 		t.bytes += t.field + t.size
@@ -109,6 +121,8 @@ func (t *tracker) elementError(e Element) error {
 		return errors.New("is missing, but has an element")
 	case (t.key.Type == TypeString || t.key.Type == TypeOpaque) && t.count() > 0:
 		return fmt.Errorf("%s with more than one element", t.key.Type)
+	case e.Removed || t.key.Op == OpPatch:
+		return t.patchError(e)
 	}
 	return nil
 }
@@ -152,23 +166,39 @@ func (t *tracker) end(expired bool) (KeyEnd, error) {
 	if t.blind {
 		return end, nil
 	}
-	if err := t.checkEnd(end); err != nil {
+	err := t.checkEnd(end)
+	if err == nil {
+		err = t.checkCount(end)
+		if t.key.Loose && t.key.Op == OpWhole {
+			t.owes, err = err, nil
+		}
+	}
+	if err != nil {
 		return end, t.wrap(err)
 	}
 	return end, nil
 }
 
 func (t *tracker) checkEnd(end KeyEnd) error {
+	switch {
+	case end.Expired && t.key.ExpireAt == 0:
+		return errors.New("is marked as expired, but has no expiry")
+	case !end.Expired && t.left > 0:
+		return fmt.Errorf("ends while a value lacks %d of %d bytes", t.left, t.size)
+	}
+	return nil
+}
+
+// checkCount holds what came to what the server said.
+func (t *tracker) checkCount(end KeyEnd) error {
 	k := t.key
 	switch {
-	case end.Expired && k.ExpireAt == 0:
-		return errors.New("is marked as expired, but has no expiry")
+	case k.Op == OpPatch:
+		return t.patchCount(end)
 	case end.Expired && end.Count > k.Count:
 		return fmt.Errorf("%d elements were read, the server said %d", end.Count, k.Count)
 	case end.Expired:
 		return nil
-	case t.left > 0:
-		return fmt.Errorf("ends while a value lacks %d of %d bytes", t.left, t.size)
 	case end.Count != k.Count:
 		return fmt.Errorf("%d elements were read, the server said %d: it changed while it was being read", end.Count, k.Count)
 	case end.Count == 0 && k.Type != TypeMissing:
