@@ -113,8 +113,9 @@ type Cutter interface {
 	// snapshot.LayerSink may get it in layers; any other gets one instant's
 	// keys straight on. In the base, each name of the index comes once
 	// (keyed or operator section; missing ones as TypeMissing), then the meta
-	// keys, then the source keys. The sink sees one instant between start
-	// and end of the call. It writes nothing (I9) but the
+	// keys, then the source keys. An incremental cut begins with NextLayer: by
+	// that the sink knows that there is no base to come. The sink sees one
+	// instant between start and end of the call. It writes nothing (I9) but the
 	// record's Cut: it becomes the Attempt that the record held inside the cut,
 	// before any write that comes after the cut. So a state that knows a smaller
 	// one is no newer than the cut. Where it can't be written it stays behind.
