@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -57,7 +58,7 @@ func dialerTo(t testing.TB, addr, caFile string, as login) DialFunc {
 		release := c.Bind(ctx)
 		defer release()
 		if _, err := c.Call(1<<10, "AUTH", as.user, as.password); err != nil {
-			return nil, fmt.Errorf("AUTH: %w (close: %w)", err, c.Close())
+			return nil, errors.Join(fmt.Errorf("AUTH: %w", err), c.Close())
 		}
 		return nc, nil
 	}

@@ -2,6 +2,7 @@ package track
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,7 @@ func suiteAttach(t *testing.T, make func(Options) Tracker, level Level) {
 
 // suiteCommands runs each kind of write once. The names after the arrow are
 // the keys that must be marked; one that ends with "=x" has to cover field x.
-func suiteCommands(t *testing.T, make func(Options) Tracker, _ Level) {
+func suiteCommands(t *testing.T, make func(Options) Tracker, level Level) {
 	s := redistest.Start(t)
 	for _, line := range []string{
 		"HSET j:h0 a 1 b 2", "SADD j:s0 m n o", "ZADD j:z0 1 x 2 y 3 z", "RPUSH j:l0 1 2 3 4 5 6", "SET j:v0 1", "SET j:v1 2",
@@ -68,7 +69,11 @@ func suiteCommands(t *testing.T, make func(Options) Tracker, _ Level) {
 		s.Do(args(line)...)
 	}
 	w := watch(t, start(t, s, make), Scope{Root: "j"})
-	for _, line := range suiteLines {
+	lines := suiteLines
+	if level == LevelFields {
+		lines = slices.Concat(lines, groupLines)
+	}
+	for _, line := range lines {
 		command, want, ok := strings.Cut(line, " -> ")
 		require.True(t, ok, line)
 		s.Do(args(command)...)
@@ -100,17 +105,25 @@ var suiteLines = []string{
 	"ZPOPMIN j:z1 -> j:z1", "ZMPOP 1 j:z2 MAX -> j:z2", "BZPOPMIN j:z1 1 -> j:z1", "GEOADD j:g0 3 4 oslo -> j:g0=oslo",
 	"GEOSEARCHSTORE j:g1 j:g0 FROMLONLAT 1 2 BYRADIUS 9999 km -> j:g1",
 	"SET j:v0 5 -> j:v0", "SETEX j:v2 1000 x -> j:v2", "MSET j:v3 1 j:v4 2 -> j:v3 j:v4", "MSETNX j:v5 1 j:v6 2 -> j:v5 j:v6",
-	"APPEND j:v0 1 -> j:v0", "INCR j:v0 -> j:v0", "INCRBYFLOAT j:v0 0.5 -> j:v0", "SETRANGE j:v3 2 x -> j:v3", "SETBIT j:v3 3 1 -> j:v3",
+	"APPEND j:v0 1 -> j:v0", "INCR j:v0 -> j:v0", "INCRBYFLOAT j:v0 0.5 -> j:v0", "SETRANGE j:v3 2 x -> j:v3", "SETBIT j:v3 4 1 -> j:v3",
 	"BITFIELD j:v7 SET u8 0 255 -> j:v7", "BITOP NOT j:v8 j:v3 -> j:v8", "GETSET j:v1 9 -> j:v1", "GETDEL j:v8 -> j:v8",
 	"LPUSH j:l0 0 -> j:l0", "LPOP j:l0 -> j:l0", "LSET j:l0 0 9 -> j:l0", "LINSERT j:l0 BEFORE 9 8 -> j:l0", "LREM j:l0 1 8 -> j:l0",
 	"LTRIM j:l0 0 3 -> j:l0", "LMOVE j:l0 j:l2 LEFT LEFT -> j:l0 j:l2", "RPOPLPUSH j:l0 j:l2 -> j:l0 j:l2", "LMPOP 1 j:l2 LEFT -> j:l2",
 	"BLPOP j:l0 1 -> j:l0", "SORT j:l1 STORE j:l3 -> j:l3",
-	"XADD j:x0 3-1 f v -> j:x0", "XDEL j:x0 1-1 -> j:x0", "XREADGROUP GROUP g c COUNT 1 STREAMS j:x0 > -> j:x0", "XACK j:x0 g 2-1 -> j:x0",
-	"XTRIM j:x0 MAXLEN 1 -> j:x0", "PFADD j:p0 7 8 9 -> j:p0", "PFMERGE j:p1 j:p0 -> j:p1",
+	"XADD j:x0 3-1 f v -> j:x0", "XDEL j:x0 1-1 -> j:x0", "XTRIM j:x0 MAXLEN 1 -> j:x0", "PFADD j:p0 7 8 9 -> j:p0", "PFMERGE j:p1 j:p0 -> j:p1",
 	"COPY j:h0 j:c0 -> j:c0", "COPY j:h0 j:h0 DB 3 -> j:h0", "RENAME j:d0 j:d9 -> j:d0 j:d9", "RENAMENX j:d9 j:d8 -> j:d9 j:d8",
 	"MOVE j:d1 4 -> j:d1", "DEL j:d2 -> j:d2", "UNLINK j:d3 -> j:d3", "DEL j:h0 -> j:h0",
 	"SET j:t0 1 -> j:t0", "EXPIRE j:t0 1000 -> j:t0", "PEXPIREAT j:t0 99999999999999 -> j:t0", "GETEX j:t0 EX 90 -> j:t0", "PERSIST j:t0 -> j:t0",
 	"EXPIRE j:d4 -1 -> j:d4", "PEXPIREAT j:d5 12345 -> j:d5", "SPOP j:s3 -> j:s3=q",
+}
+
+// groupLines change consumer groups of streams. The server sends no
+// invalidation for that, so only LevelFields can promise it.
+var groupLines = []string{
+	"XADD j:y 1-1 f v -> j:y", "XADD j:y 2-1 f v -> j:y", "XGROUP CREATE j:y g 0 -> j:y", "XGROUP CREATECONSUMER j:y g d -> j:y",
+	"XREADGROUP GROUP g c COUNT 1 STREAMS j:y > -> j:y", "XCLAIM j:y g d 0 1-1 -> j:y", "XAUTOCLAIM j:y g c 0 0 -> j:y",
+	"XACK j:y g 1-1 -> j:y", "XREADGROUP GROUP g d NOACK STREAMS j:y > -> j:y", "XGROUP SETID j:y g 0 -> j:y",
+	"XGROUP DELCONSUMER j:y g d -> j:y", "XGROUP DESTROY j:y g -> j:y",
 }
 
 func suiteTake(t *testing.T, make func(Options) Tracker, level Level) {
@@ -288,4 +301,3 @@ func suiteEverything(t *testing.T, make func(Options) Tracker, _ Level) {
 	keys, _ := w.Size()
 	require.Equal(t, -1, keys)
 }
-

@@ -106,10 +106,24 @@ type Key struct {
 	// there too. Fields says nothing then.
 	Whole bool
 	// Fields are the hash fields, set members or zset members that were
-	// written or removed. None, and not Whole: only its expiry may have
-	// changed.
+	// written or removed. The key may have come into being or gone with them,
+	// and its expiry may have changed whatever the marks are. None, and not
+	// Whole: only its expiry may have changed.
 	Fields map[string]struct{}
+
+	family family // of the commands that wrote Fields
+	bytes  int    // of the names in Fields
 }
+
+// family is the type of key that a field command works on.
+type family byte
+
+const (
+	noFamily family = iota
+	hashFamily
+	setFamily
+	zsetFamily
+)
 
 // Merge adds other's marks to m.
 func (m *Marks) Merge(other Marks) {
@@ -129,18 +143,25 @@ func (m *Marks) Merge(other Marks) {
 		case to == nil:
 			m.Keys[name] = from.clone()
 		case to.Whole:
-		case from.Whole:
+		case from.Whole, from.mixes(to.family):
 			to.Whole, to.Fields = true, nil
 		default:
+			to.family = max(to.family, from.family)
 			to.add(from.Fields)
 		}
 	}
 }
 
 func (k *Key) clone() *Key {
-	c := &Key{Whole: k.Whole}
+	c := &Key{Whole: k.Whole, family: k.family}
 	c.add(k.Fields)
 	return c
+}
+
+// mixes reports whether fields were written by commands of another family too:
+// then the key was another type in between.
+func (k *Key) mixes(f family) bool {
+	return k.family != noFamily && f != noFamily && k.family != f
 }
 
 func (k *Key) add(fields map[string]struct{}) {

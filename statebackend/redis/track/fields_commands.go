@@ -1,0 +1,105 @@
+package track
+
+// kind is what a command of the stream does to keys.
+type kind byte
+
+const (
+	names      kind = iota // any argument may be a key, which it may change as a whole
+	nothing                // no key
+	fieldList              // key, then fields at regular places
+	zaddFields             // key, options, then pairs of score and member
+	oneField               // key, then one field at some place, and no other
+	smove                  // two keys and a member of both
+	expiryAt               // key and an absolute time, or nothing
+	expiryIn               // key and a time from now
+	anything               // any key of any database
+	flushDB                // any key of the selected database
+	selectDB
+	replconf
+)
+
+// command is a row of the table. first and step say at which arguments after
+// the key the fields are: first, first+step and so on.
+type command struct {
+	kind        kind
+	first, step int
+	family      family
+}
+
+// commands is what the stream's commands do, by their names in capitals. A
+// command that isn't here has the kind names: a key is an argument of each
+// write command of Redis itself and of the modules that aren't listed. (What
+// the master rewrites comes as what it was rewritten to: SPOP as SREM, GETDEL
+// as DEL, INCR by a float as SET, GEOADD as ZADD, blocking commands as the
+// plain ones, XREADGROUP as XCLAIM, EXPIRE in the past as DEL.)
+var commands = map[string]command{
+	"HSET":         {fieldList, 0, 2, hashFamily},
+	"HMSET":        {fieldList, 0, 2, hashFamily},
+	"HSETNX":       {oneField, 0, 0, hashFamily},
+	"HDEL":         {fieldList, 0, 1, hashFamily},
+	"HINCRBY":      {oneField, 0, 0, hashFamily},
+	"HINCRBYFLOAT": {oneField, 0, 0, hashFamily},
+	"SADD":         {fieldList, 0, 1, setFamily},
+	"SREM":         {fieldList, 0, 1, setFamily},
+	"SMOVE":        {smove, 0, 0, setFamily},
+	"ZADD":         {zaddFields, 0, 2, zsetFamily},
+	"ZREM":         {fieldList, 0, 1, zsetFamily},
+	"ZINCRBY":      {oneField, 1, 0, zsetFamily},
+
+	// A master sends a time that is past as DEL, so these remove nothing.
+	"PEXPIREAT": {kind: expiryAt}, "EXPIREAT": {kind: expiryAt}, "PERSIST": {kind: expiryAt},
+	"EXPIRE": {kind: expiryIn}, "PEXPIRE": {kind: expiryIn},
+
+	"PING": {kind: nothing}, "MULTI": {kind: nothing}, "EXEC": {kind: nothing},
+	"PUBLISH": {kind: nothing}, "SPUBLISH": {kind: nothing},
+	"FUNCTION": {kind: nothing}, "SCRIPT": {kind: nothing},
+	"SELECT": {kind: selectDB}, "REPLCONF": {kind: replconf},
+
+	"FLUSHDB": {kind: flushDB}, "FLUSHALL": {kind: anything}, "SWAPDB": {kind: anything}, "DEBUG": {kind: anything},
+	// Code that is sent as such changes what it likes.
+	"EVAL": {kind: anything}, "EVALSHA": {kind: anything}, "FCALL": {kind: anything},
+	"EVAL_RO": {kind: anything}, "EVALSHA_RO": {kind: anything}, "FCALL_RO": {kind: anything}, "TFCALL": {kind: anything},
+	// Whole slots of a cluster, by number.
+	"CLUSTER": {kind: anything}, "TRIMSLOTS": {kind: anything},
+	// KeyDB wraps commands in one argument.
+	"RREPLAY": {kind: anything},
+	// Indexes that delete the documents they list.
+	"FT.DROP": {kind: anything}, "FT.DROPINDEX": {kind: anything}, "_FT.DROPIFX": {kind: anything}, "_FT.DROPINDEXIFX": {kind: anything},
+	// Time series write to others by rules that were made earlier.
+	"TS.ADD": {kind: anything}, "TS.MADD": {kind: anything}, "TS.INCRBY": {kind: anything}, "TS.DECRBY": {kind: anything}, "TS.DEL": {kind: anything},
+}
+
+// longestName is longer than any name in the table.
+const longestName = 64
+
+// lookup finds a command without an allocation.
+func lookup(name argument) command {
+	var upper [longestName]byte
+	if name.size > longestName {
+		return command{}
+	}
+	for i, c := range name.b {
+		if 'a' <= c && c <= 'z' {
+			c -= 'a' - 'A'
+		}
+		upper[i] = c
+	}
+	return commands[string(upper[:len(name.b)])]
+}
+
+// isZaddOption reports whether an argument of ZADD is an option, which stand
+// before the first score. No score reads like one.
+func isZaddOption(a argument) bool {
+	if a.size < 2 || a.size > 4 {
+		return false
+	}
+	var upper [4]byte
+	for i, c := range a.b {
+		upper[i] = c &^ 0x20
+	}
+	switch string(upper[:len(a.b)]) {
+	case "NX", "XX", "GT", "LT", "CH", "INCR":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,5 @@
+package track
+
+import "testing"
+
+func TestFields(t *testing.T) { runSuite(t, "fields", NewFields, LevelFields) }
