@@ -127,7 +127,11 @@ func (c *pausedCut) read(ctx context.Context) (statebackend.Cut, error) {
 		dial: func() (*resp.Conn, error) { return c.b.dial(ctx) },
 	}
 	defer r.hangUp()
-	if err := r.index(); err != nil {
+	names, err := r.indexSource()
+	if err != nil {
+		return statebackend.Cut{}, err
+	}
+	if err := r.keys(names); err != nil {
 		return statebackend.Cut{}, err
 	}
 	if err := r.meta(); err != nil {

@@ -10,10 +10,11 @@ import (
 	"keyframe/statebackend/redis/resp"
 )
 
-// cutReader pushes a job's keys into a sink while the state stands still. Its
-// memory is bounded: names of one page of the index and those whose replies
-// are outstanding, one part of a value, and the identities of what a scan
-// gave.
+// cutReader pushes a job's keys into a sink, while the state stands still or,
+// when it is loose, while it is written. Which keys is said by a nameSource;
+// keys reads them through a keyPipe, single and takePaged one alone. Its memory
+// is bounded: names of one page of the index and those whose replies are
+// outstanding, one part of a value, and the identities of what a scan gave.
 type cutReader struct {
 	stream
 	b        *Backend
@@ -21,13 +22,18 @@ type cutReader struct {
 	version  string // of the server
 	exactTTL bool   // the server knows PEXPIRETIME
 
+	// loose is for state whose writers run meanwhile: a key may change, grow,
+	// shrink and vanish between two replies, and is pushed as it came, marked
+	// so. Whoever reads this way reads what was written once more.
+	loose bool
+
 	// aside is a second connection for questions that come up while replies
 	// are outstanding; opened when the first comes up.
-	aside *resp.Conn
-	dial  func() (*resp.Conn, error)
+	aside   *resp.Conn
+	further []*resp.Conn // all that hangUp closes
+	dial    func() (*resp.Conn, error)
 
-	seenNames nameSet // of the index
-	seenParts nameSet // of the key that is being scanned
+	seen nameSet // of the key that is being scanned
 }
 
 // keyInfo is what is known of a key before its content is read.
@@ -38,6 +44,7 @@ type keyInfo struct {
 	typeName string // of an opaque one
 	expireAt int64  // ms since 1970, 0 for none
 	size     int64  // about how many bytes its content takes in the server
+	plan     plan   // how it is read
 }
 
 // keyFailed is an error of one key; errors of the sink and of the pause stay
@@ -69,7 +76,7 @@ func keyTypeOf(name string) (t snapshot.KeyType, opaque string) {
 }
 
 func (r *cutReader) begin(k *keyInfo, count int64) error {
-	key := snapshot.Key{Section: k.section, Name: k.name, Type: k.typ, ExpireAt: k.expireAt, Count: uint64(count)}
+	key := snapshot.Key{Section: k.section, Name: k.name, Type: k.typ, ExpireAt: k.expireAt, Count: uint64(count), Loose: r.loose}
 	if k.typ == snapshot.TypeOpaque {
 		key.TypeName, key.Server = k.typeName, r.version
 	}
@@ -79,7 +86,7 @@ func (r *cutReader) begin(k *keyInfo, count int64) error {
 // end closes a key after as many elements as the server counted. Fewer are
 // right only when the key's expiry passed meanwhile.
 func (r *cutReader) end(k *keyInfo, count, got int64) error {
-	if got == count {
+	if got == count || r.loose {
 		return r.sink.EndKey(snapshot.KeyEnd{})
 	}
 	differ := fmt.Errorf("%w: the server counts %d elements, and %d came", statebackend.ErrChanged, count, got)
@@ -104,6 +111,9 @@ func (r *cutReader) missing(k *keyInfo) error {
 // vanished gives a key as missing that had a type and then no content: right
 // only when its expiry passed in between. A restore would have dropped it.
 func (r *cutReader) vanished(k *keyInfo) error {
+	if r.loose {
+		return r.missing(k)
+	}
 	if err := r.expired(k, fmt.Errorf("%w: it was there, and then was not", statebackend.ErrChanged)); err != nil {
 		return err
 	}
@@ -147,7 +157,7 @@ func (r *cutReader) expired(k *keyInfo, otherwise error) error {
 // side opens the second connection.
 func (r *cutReader) side() (*resp.Conn, error) {
 	if r.aside == nil {
-		conn, err := r.dial()
+		conn, err := r.open()
 		if err != nil {
 			return nil, err
 		}
@@ -156,9 +166,19 @@ func (r *cutReader) side() (*resp.Conn, error) {
 	return r.aside, r.check()
 }
 
+// open opens a further connection; hangUp closes it.
+func (r *cutReader) open() (*resp.Conn, error) {
+	conn, err := r.dial()
+	if err != nil {
+		return nil, err
+	}
+	r.further = append(r.further, conn)
+	return conn, nil
+}
+
 func (r *cutReader) hangUp() {
-	if r.aside != nil {
-		_ = r.aside.Close() // every reply was read, or the cut has failed
+	for _, conn := range r.further {
+		_ = conn.Close() // every reply was read, or the cut has failed
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"keyframe/snapshot"
 	"keyframe/statebackend"
-	"keyframe/statebackend/redis/resp"
 )
 
 // Bounds of reading a large key page by page.
@@ -34,6 +33,10 @@ func (r *cutReader) takePaged(k *keyInfo) error {
 	case snapshot.TypeList:
 		return r.ranged(k, "LLEN", "LRANGE")
 	case snapshot.TypeZSet:
+		if r.loose {
+			// Ranks move under the writers' hands; a scan gives what stays.
+			return r.scanned(k, "ZCARD", "ZSCAN")
+		}
 		return r.ranged(k, "ZCARD", "ZRANGE", "WITHSCORES")
 	}
 	if err := r.askWhole(k); err != nil {
@@ -46,14 +49,14 @@ func (r *cutReader) takePaged(k *keyInfo) error {
 }
 
 // count asks how many elements, or bytes, a key has.
-func (r *cutReader) count(k *keyInfo, command string) (int64, error) {
-	if err := sendKey(r.conn, k.name, command); err != nil {
+func (s *stream) count(key []byte, command string) (int64, error) {
+	if err := sendKey(s.conn, key, command); err != nil {
 		return 0, err
 	}
-	if err := r.conn.Flush(); err != nil {
+	if err := s.conn.Flush(); err != nil {
 		return 0, err
 	}
-	return r.number()
+	return s.number()
 }
 
 // pager chooses how many elements to ask for, from what the last page came
@@ -76,7 +79,7 @@ func newPager(k *keyInfo, count int64) pager {
 // scanned reads a hash or a set by its cursor. The next page is asked for as
 // soon as its cursor is known, so that server and reader work side by side.
 func (r *cutReader) scanned(k *keyInfo, counter, scan string) error {
-	count, err := r.count(k, counter)
+	count, err := r.count(k.name, counter)
 	if err != nil {
 		return err
 	}
@@ -88,8 +91,8 @@ func (r *cutReader) scanned(k *keyInfo, counter, scan string) error {
 	}
 	var seen *nameSet
 	if count <= dedupeElements {
-		r.seenParts.reset(int(count))
-		seen = &r.seenParts
+		r.seen.reset(int(count))
+		seen = &r.seen
 	}
 	pages := newPager(k, count)
 	if err := r.askScan(k.name, scan, "0", pages.elements); err != nil {
@@ -108,7 +111,7 @@ func (r *cutReader) scanned(k *keyInfo, counter, scan string) error {
 		if err != nil {
 			return err
 		}
-		if got += n; cursor == "0" || got > count {
+		if got += n; cursor == "0" || got > count && !r.loose {
 			return r.end(k, count, got)
 		}
 	}
@@ -129,43 +132,9 @@ func (r *cutReader) page(k *keyInfo, pages *pager, rank int64, seen *nameSet) (g
 	return got, err
 }
 
-func (r *cutReader) askScan(key []byte, scan, cursor string, count int64) error {
-	if err := sendKey(r.conn, key, scan, cursor, "COUNT", strconv.FormatInt(count, 10)); err != nil {
-		return err
-	}
-	return r.conn.Flush()
-}
-
-// cursor reads the beginning of a scan's reply: two parts, of which the first
-// is the next cursor.
-func (r *cutReader) cursor() (string, error) {
-	n, err := r.array()
-	if err != nil {
-		return "", err
-	}
-	if n != 2 {
-		return "", fmt.Errorf("%w: a scan was answered with %d parts", resp.ErrProtocol, n)
-	}
-	h, err := r.bulk()
-	if err != nil {
-		return "", err
-	}
-	var digits [20]byte
-	if h.Len > int64(len(digits)) {
-		return "", fmt.Errorf("%w: a cursor of %d bytes", resp.ErrProtocol, h.Len)
-	}
-	if _, err := r.conn.ReadBulk(digits[:h.Len]); err != nil {
-		return "", err
-	}
-	if _, ok := parseDigits(digits[:h.Len]); !ok {
-		return "", fmt.Errorf("%w: cursor %q", resp.ErrProtocol, digits[:h.Len])
-	}
-	return string(digits[:h.Len]), nil
-}
-
 // ranged reads a list or a zset by rank: nothing moves during a pause.
 func (r *cutReader) ranged(k *keyInfo, counter, command string, args ...string) error {
-	count, err := r.count(k, counter)
+	count, err := r.count(k.name, counter)
 	if err != nil {
 		return err
 	}
@@ -205,7 +174,7 @@ const stringAhead = 4
 // pagedString reads a string in parts. When the key expires meanwhile its
 // element lacks bytes at the end, and the key is given as expired.
 func (r *cutReader) pagedString(k *keyInfo) error {
-	size, err := r.count(k, "STRLEN")
+	size, err := r.count(k.name, "STRLEN")
 	if err != nil {
 		return err
 	}

@@ -65,6 +65,40 @@ func (s *stream) number() (int64, error) {
 	return h.Int, nil
 }
 
+func (s *stream) askScan(key []byte, scan, cursor string, count int64) error {
+	if err := sendKey(s.conn, key, scan, cursor, "COUNT", strconv.FormatInt(count, 10)); err != nil {
+		return err
+	}
+	return s.conn.Flush()
+}
+
+// cursor reads the beginning of a scan's reply: two parts, of which the first
+// is the next cursor.
+func (s *stream) cursor() (string, error) {
+	n, err := s.array()
+	if err != nil {
+		return "", err
+	}
+	if n != 2 {
+		return "", fmt.Errorf("%w: a scan was answered with %d parts", resp.ErrProtocol, n)
+	}
+	h, err := s.bulk()
+	if err != nil {
+		return "", err
+	}
+	var digits [20]byte
+	if h.Len > int64(len(digits)) {
+		return "", fmt.Errorf("%w: a cursor of %d bytes", resp.ErrProtocol, h.Len)
+	}
+	if _, err := s.conn.ReadBulk(digits[:h.Len]); err != nil {
+		return "", err
+	}
+	if _, ok := parseDigits(digits[:h.Len]); !ok {
+		return "", fmt.Errorf("%w: cursor %q", resp.ErrProtocol, digits[:h.Len])
+	}
+	return string(digits[:h.Len]), nil
+}
+
 // field reads a bulk whole; it is valid until the next call of field.
 func (s *stream) field() ([]byte, error) {
 	h, err := s.bulk()

@@ -152,29 +152,52 @@ func (r *cutReader) member(_ *keyInfo, _ int64, seen *nameSet) (given bool, err 
 
 // scored reads a zset's member and its score, which comes behind it: a member
 // longer than one part is left, and read again when its score is known.
-func (r *cutReader) scored(k *keyInfo, rank int64, _ *nameSet) (given bool, err error) {
+func (r *cutReader) scored(k *keyInfo, rank int64, seen *nameSet) (given bool, err error) {
 	h, err := r.bulk()
 	if err != nil {
 		return false, err
 	}
-	huge := h.Len > snapshot.MaxPart
-	if huge {
-		err = r.conn.Skip()
-	} else {
-		r.part = sized(r.part, int(h.Len))
-		_, err = r.conn.ReadBulk(r.part)
+	if h.Len > snapshot.MaxPart && !r.loose {
+		return r.scoredHuge(k, rank, h.Len)
 	}
-	if err != nil {
+	if h.Len > snapshot.MaxName {
+		return false, fmt.Errorf("%w: a member of %d bytes can't be read while its writers run (up to %d can): only a cut of grade %s can read it",
+			statebackend.ErrUnsupported, h.Len, snapshot.MaxName, snapshot.GradePaused)
+	}
+	r.part = sized(r.part, int(h.Len))
+	if _, err = r.conn.ReadBulk(r.part); err != nil {
+		return false, err
+	}
+	score, err := r.score()
+	if err != nil || seen != nil && !seen.add(r.part, uint64(len(r.part))) {
+		return false, err
+	}
+	return true, r.split(snapshot.Element{Score: score, Size: uint64(h.Len), Value: r.part})
+}
+
+// split gives an element whose value is in memory, however long it is.
+func (r *cutReader) split(e snapshot.Element) error {
+	rest := e.Value
+	e.Value = rest[:min(len(rest), snapshot.MaxPart)]
+	err := r.sink.Element(e)
+	for rest = rest[len(e.Value):]; err == nil && len(rest) > 0; {
+		n := min(len(rest), snapshot.MaxPart)
+		err = r.sink.Part(rest[:n])
+		rest = rest[n:]
+	}
+	return err
+}
+
+// scoredHuge leaves the open bulk, a long member, and reads it by its rank.
+func (r *cutReader) scoredHuge(k *keyInfo, rank, size int64) (given bool, err error) {
+	if err := r.conn.Skip(); err != nil {
 		return false, err
 	}
 	score, err := r.score()
 	if err != nil {
 		return false, err
 	}
-	if huge {
-		return r.hugeMember(k, rank, score, h.Len)
-	}
-	return true, r.sink.Element(snapshot.Element{Score: score, Size: uint64(h.Len), Value: r.part})
+	return r.hugeMember(k, rank, score, size)
 }
 
 // hugeMember reads one zset member by its rank on the second connection. It

@@ -185,7 +185,7 @@ func (b *Backend) Index(ctx context.Context, job statebackend.Job, fn func(name 
 	defer release()
 	r := &cutReader{b: b, job: job, stream: stream{conn: conn}}
 	index := &keyInfo{name: []byte(job.Index()), typ: snapshot.TypeSet}
-	r.seenNames.reset(indexPage)
+	r.seen.reset(indexPage)
 	for cursor := "0"; ; {
 		if err := r.askScan(index.name, "SSCAN", cursor, indexPage); err != nil {
 			return r.keyFailed(index, err)
@@ -220,7 +220,7 @@ func (r *cutReader) freshNames() ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if r.seenNames.add(name, uint64(len(name))) {
+		if r.seen.add(name, uint64(len(name))) {
 			names = append(names, append([]byte{}, name...))
 		}
 	}
