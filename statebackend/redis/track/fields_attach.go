@@ -24,19 +24,21 @@ func (t *fields) run(ctx context.Context) {
 	defer close(t.done)
 	var pause time.Duration
 	for {
+		began := time.Now()
 		attached, err := t.follow(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		refused := errors.Is(err, ErrDenied)
 		t.detach(err, refused, errors.Is(err, errGarbled))
+		longest := 30 * t.timing.retry
 		switch {
 		case refused:
 			pause = t.timing.denied
-		case attached:
+		case attached && time.Since(began) > longest:
 			pause = 0 // at once, while the server still has what is missing
 		default:
-			pause = min(max(2*pause, t.timing.retry), 30*t.timing.retry)
+			pause = min(max(2*pause, t.timing.retry), longest)
 		}
 		select {
 		case <-time.After(pause):
