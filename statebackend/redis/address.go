@@ -33,6 +33,9 @@ type Config struct {
 	// Timeout bounds each connection attempt and each wait for an answer; 0
 	// is DefaultTimeout.
 	Timeout time.Duration
+	// Tracking is how writes are followed while a cut reads, and between cuts:
+	// TrackAuto ("" too), TrackFields, TrackKeys or TrackOff.
+	Tracking string
 	// Lazy opens without asking the server, so that a service can start
 	// beside a dead one. Mistakes in the configuration are still found.
 	Lazy bool

@@ -9,6 +9,7 @@ import (
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 	"keyframe/statebackend/redis/resp"
+	"keyframe/statebackend/redis/track"
 )
 
 // infoLimit bounds an answer of INFO, in bytes of memory.
@@ -26,29 +27,44 @@ type serverFacts struct {
 	// dirty counts the writes since the last save; a save that ends takes
 	// away those that it holds. -1 when the server doesn't tell.
 	dirty int64
+	// position is where its stream of writes stood.
+	position track.Position
 }
 
 // askFacts asks for TIME and INFO, when no reply is outstanding.
 func askFacts(conn *resp.Conn) (serverFacts, error) {
 	f := serverFacts{asked: time.Now()}
-	for _, cmd := range [][]string{{"TIME"}, {"INFO", "server"}, {"INFO", "replication"}, {"INFO", "persistence"}} {
-		if err := conn.Command(cmd...); err != nil {
-			return f, err
-		}
+	if err := sendFacts(conn); err != nil {
+		return f, err
 	}
 	if err := conn.Flush(); err != nil {
 		return f, err
 	}
-	var err error
+	return f, f.take(conn)
+}
+
+// sendFacts writes the questions. They tell of the moment at which the server
+// comes to them, in the order of what is sent over the connection.
+func sendFacts(conn *resp.Conn) error {
+	for _, cmd := range [][]string{{"TIME"}, {"INFO", "server"}, {"INFO", "replication"}, {"INFO", "persistence"}} {
+		if err := conn.Command(cmd...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take reads the answers to sendFacts.
+func (f *serverFacts) take(conn *resp.Conn) (err error) {
 	if f.at, err = replyTime(conn); err != nil {
-		return f, err
+		return err
 	}
 	f.answered = time.Now()
 	all := make(map[string]string)
 	for range 3 {
 		v, err := conn.Reply(infoLimit)
 		if err != nil {
-			return f, err
+			return err
 		}
 		infoFields(all, v.String())
 	}
@@ -57,10 +73,16 @@ func askFacts(conn *resp.Conn) (serverFacts, error) {
 	f.dirty = -1
 	if text, ok := all["rdb_changes_since_last_save"]; ok {
 		if f.dirty, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return f, fmt.Errorf("rdb_changes_since_last_save of INFO is %q: %w", text, err)
+			return fmt.Errorf("rdb_changes_since_last_save of INFO is %q: %w", text, err)
 		}
 	}
-	return f, nil
+	f.position.ReplID = all["master_replid"]
+	if text, ok := all["master_repl_offset"]; ok {
+		if f.position.Offset, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return fmt.Errorf("master_repl_offset of INFO is %q: %w", text, err)
+		}
+	}
+	return nil
 }
 
 // infoFields reads the lines name:value of an INFO text.

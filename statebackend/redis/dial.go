@@ -36,8 +36,11 @@ func (b *Backend) dialPatient(ctx context.Context, timeout time.Duration) (*resp
 	return conn, nil
 }
 
-// greet sends AUTH, SELECT and CLIENT SETNAME in one go.
-func (b *Backend) greet(conn *resp.Conn) error {
+// greet makes a connection ours, on the store's database.
+func (b *Backend) greet(conn *resp.Conn) error { return b.greetIn(conn, b.addr.db) }
+
+// greetIn sends AUTH, SELECT and CLIENT SETNAME in one go.
+func (b *Backend) greetIn(conn *resp.Conn, db int) error {
 	var cmds [][]string
 	if b.addr.password != "" {
 		// As go-redis says it: then a server without a password takes any.
@@ -47,8 +50,8 @@ func (b *Backend) greet(conn *resp.Conn) error {
 		}
 		cmds = append(cmds, []string{"AUTH", user, b.addr.password})
 	}
-	if b.addr.db != 0 {
-		cmds = append(cmds, []string{"SELECT", strconv.Itoa(b.addr.db)})
+	if db != 0 {
+		cmds = append(cmds, []string{"SELECT", strconv.Itoa(db)})
 	}
 	cmds = append(cmds, []string{"CLIENT", "SETNAME", clientName})
 	for _, cmd := range cmds {

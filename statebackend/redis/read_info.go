@@ -90,7 +90,7 @@ func (r *cutReader) takeSize(k *keyInfo) error {
 	case h.Kind == resp.Integer:
 		k.size = h.Int
 	case h.Nil() && k.typ != snapshot.TypeMissing:
-		if k.expireAt == 0 {
+		if k.expireAt == 0 && !r.loose {
 			return fmt.Errorf("%w: it was there, and then was not", statebackend.ErrChanged)
 		}
 		k.expireAt = goneAlready

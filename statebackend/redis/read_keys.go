@@ -26,6 +26,9 @@ type cutReader struct {
 	// shrink and vanish between two replies, and is pushed as it came, marked
 	// so. Whoever reads this way reads what was written once more.
 	loose bool
+	// odd is told of each key that seems to have been written while it was
+	// read, so that what came of it can't be right. Only for loose.
+	odd func(k *keyInfo)
 
 	// aside is a second connection for questions that come up while replies
 	// are outstanding; opened when the first comes up.
@@ -87,6 +90,9 @@ func (r *cutReader) begin(k *keyInfo, count int64) error {
 // right only when the key's expiry passed meanwhile.
 func (r *cutReader) end(k *keyInfo, count, got int64) error {
 	if got == count || r.loose {
+		if got != count {
+			r.odd(k)
+		}
 		return r.sink.EndKey(snapshot.KeyEnd{})
 	}
 	differ := fmt.Errorf("%w: the server counts %d elements, and %d came", statebackend.ErrChanged, count, got)
@@ -112,12 +118,25 @@ func (r *cutReader) missing(k *keyInfo) error {
 // only when its expiry passed in between. A restore would have dropped it.
 func (r *cutReader) vanished(k *keyInfo) error {
 	if r.loose {
+		r.odd(k)
 		return r.missing(k)
 	}
 	if err := r.expired(k, fmt.Errorf("%w: it was there, and then was not", statebackend.ErrChanged)); err != nil {
 		return err
 	}
 	return r.missing(k)
+}
+
+// changed tells a reply that only says that the key has another type by now,
+// which is nothing wrong while writers run.
+func (r *cutReader) changed(err error) bool { return r.loose && isReplyCode(err, "WRONGTYPE") }
+
+// unlessChanged gives a key as missing that has another type than it had.
+func (r *cutReader) unlessChanged(k *keyInfo, err error) error {
+	if !r.changed(err) {
+		return err
+	}
+	return r.vanished(k)
 }
 
 // expired gives nil when the key is gone because its expiry has passed, and

@@ -81,7 +81,7 @@ func newPager(k *keyInfo, count int64) pager {
 func (r *cutReader) scanned(k *keyInfo, counter, scan string) error {
 	count, err := r.count(k.name, counter)
 	if err != nil {
-		return err
+		return r.unlessChanged(k, err)
 	}
 	if count == 0 {
 		return r.vanished(k)
@@ -89,30 +89,59 @@ func (r *cutReader) scanned(k *keyInfo, counter, scan string) error {
 	if err := r.begin(k, count); err != nil {
 		return err
 	}
+	if count <= dedupeElements || !r.loose {
+		got, err := r.scanShare(k, scan, count, 0, 1)
+		if err != nil {
+			return err
+		}
+		return r.end(k, count, got)
+	}
+	// While writers run the count doesn't tell of repetitions. So a key whose
+	// elements can't all be remembered is scanned several times, each time for
+	// another share of them.
+	got, shares := int64(0), uint64((count+dedupeElements-1)/dedupeElements)
+	for share := range shares {
+		n, err := r.scanShare(k, scan, count, share, shares)
+		if err != nil {
+			return err
+		}
+		got += n
+	}
+	return r.end(k, count, got)
+}
+
+// scanShare walks over a key once, for those of its elements that are of the
+// share.
+func (r *cutReader) scanShare(k *keyInfo, scan string, count int64, share, shares uint64) (got int64, err error) {
 	var seen *nameSet
-	if count <= dedupeElements {
-		r.seen.reset(int(count))
+	if count <= dedupeElements || shares > 1 {
+		r.seen.reset(int(count / int64(shares)))
+		r.seen.share, r.seen.shares = share, shares
 		seen = &r.seen
 	}
 	pages := newPager(k, count)
 	if err := r.askScan(k.name, scan, "0", pages.elements); err != nil {
-		return err
+		return 0, err
 	}
-	for got, cursor := int64(0), ""; ; {
+	for cursor := ""; ; {
 		if cursor, err = r.cursor(); err != nil {
-			return err
+			if r.changed(err) {
+				r.odd(k)
+				return got, nil
+			}
+			return got, err
 		}
 		if cursor != "0" {
 			if err := r.askScan(k.name, scan, cursor, pages.elements); err != nil {
-				return err
+				return got, err
 			}
 		}
 		n, err := r.page(k, &pages, 0, seen)
 		if err != nil {
-			return err
+			return got, err
 		}
 		if got += n; cursor == "0" || got > count && !r.loose {
-			return r.end(k, count, got)
+			return got, nil
 		}
 	}
 }
@@ -124,6 +153,9 @@ func (r *cutReader) page(k *keyInfo, pages *pager, rank int64, seen *nameSet) (g
 	}
 	n, err := r.array()
 	if err != nil {
+		if r.changed(err) {
+			err = nil
+		}
 		return 0, err
 	}
 	r.read = 0
@@ -136,7 +168,7 @@ func (r *cutReader) page(k *keyInfo, pages *pager, rank int64, seen *nameSet) (g
 func (r *cutReader) ranged(k *keyInfo, counter, command string, args ...string) error {
 	count, err := r.count(k.name, counter)
 	if err != nil {
-		return err
+		return r.unlessChanged(k, err)
 	}
 	if count == 0 {
 		return r.vanished(k)
@@ -176,7 +208,7 @@ const stringAhead = 4
 func (r *cutReader) pagedString(k *keyInfo) error {
 	size, err := r.count(k.name, "STRLEN")
 	if err != nil {
-		return err
+		return r.unlessChanged(k, err)
 	}
 	if size == 0 {
 		// An empty string, or none: GET tells them apart.
@@ -188,7 +220,7 @@ func (r *cutReader) pagedString(k *keyInfo) error {
 	given, asked := int64(0), int64(0)
 	for at := int64(0); at < size; at += snapshot.MaxPart {
 		for ; asked < size && asked < at+stringAhead*snapshot.MaxPart; asked += snapshot.MaxPart {
-			from, to := strconv.FormatInt(asked, 10), strconv.FormatInt(asked+snapshot.MaxPart-1, 10)
+			from, to := strconv.FormatInt(asked, 10), strconv.FormatInt(min(asked+snapshot.MaxPart, size)-1, 10)
 			if err := sendKey(r.conn, k.name, "GETRANGE", from, to); err != nil {
 				return err
 			}
@@ -212,10 +244,11 @@ func (r *cutReader) stringPart(at, size int64) (int64, error) {
 		return 0, err
 	}
 	h, err := r.bulk()
-	if err != nil {
+	if err != nil && !r.changed(err) {
 		return 0, err
 	}
-	if h.Len > min(snapshot.MaxPart, size-at) {
+	want := min(snapshot.MaxPart, size-at)
+	if h.Len > want {
 		return 0, fmt.Errorf("%w: %d bytes of a string from %d on, whose length was %d", statebackend.ErrChanged, h.Len, at, size)
 	}
 	part, err := r.nextPart()
@@ -226,6 +259,11 @@ func (r *cutReader) stringPart(at, size int64) (int64, error) {
 		err = r.sink.Element(snapshot.Element{Size: uint64(size), Value: part})
 	case len(part) > 0:
 		err = r.sink.Part(part)
+	}
+	if err == nil && r.loose && h.Len < want {
+		// It has become shorter, and so will be read again. What is missing
+		// of the value that was begun is filled up.
+		err = r.sink.Part(make([]byte, want-h.Len))
 	}
 	return h.Len, err
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"math/bits"
+
+	"keyframe/snapshot"
 )
 
 // nameSet remembers identities (names, fields, members) by 128 bits of a
@@ -16,6 +18,9 @@ type nameSet struct {
 	seeds [2]maphash.Seed
 	table [][2]uint64 // {0,0} is free
 	used  int
+	// Of shares > 1 only the identities of this share are let in; for the
+	// others add says that they were there.
+	share, shares uint64
 }
 
 // reset empties the set and makes room for that many.
@@ -29,11 +34,15 @@ func (s *nameSet) reset(expected int) {
 		s.table = make([][2]uint64, want)
 	}
 	s.used = 0
+	s.share, s.shares = 0, 1
 }
 
 // add reports whether the identity was not there yet. size is its whole
 // length, of which b may be the beginning only.
 func (s *nameSet) add(b []byte, size uint64) bool {
+	if s.shares > 1 && snapshot.NameHash(b)%s.shares != s.share {
+		return false
+	}
 	var tail [8]byte
 	binary.LittleEndian.PutUint64(tail[:], size)
 	h := [2]uint64{s.sum(0, b, tail), s.sum(1, b, tail)}
@@ -44,6 +53,22 @@ func (s *nameSet) add(b []byte, size uint64) bool {
 		s.grow()
 	}
 	return s.put(h)
+}
+
+// fresh keeps those elements of run, all whole, whose identities were not there
+// yet: their fields, or else their values.
+func (s *nameSet) fresh(run []snapshot.Element, fields bool) []snapshot.Element {
+	kept := run[:0]
+	for i := range run {
+		id := run[i].Value
+		if fields {
+			id = run[i].Field
+		}
+		if s.add(id, uint64(len(id))) {
+			kept = append(kept, run[i])
+		}
+	}
+	return kept
 }
 
 func (s *nameSet) sum(i int, b []byte, tail [8]byte) uint64 {

@@ -40,7 +40,7 @@ func (r *cutReader) takeOne(k *keyInfo) error {
 	case err != nil:
 		return err
 	case h.Err != nil:
-		return h.Err
+		return r.unlessChanged(k, h.Err)
 	case h.Kind == resp.Bulk && h.Nil():
 		return r.vanished(k)
 	case h.Kind != resp.Bulk:
@@ -58,7 +58,7 @@ func (r *cutReader) takeOne(k *keyInfo) error {
 func (r *cutReader) takeMany(k *keyInfo) error {
 	n, err := r.array()
 	if err != nil {
-		return err
+		return r.unlessChanged(k, err)
 	}
 	if n == 0 {
 		return r.vanished(k)
@@ -99,17 +99,28 @@ func (r *cutReader) elements(k *keyInfo, n, rank int64, seen *nameSet) (got int6
 	case snapshot.TypeZSet:
 		read = r.scored
 	}
-	for i := range n / width(k.typ) {
-		if i%checkEvery == checkEvery-1 {
+	w := width(k.typ)
+	for done, looked := int64(0), int64(0); done < n; {
+		if done-looked >= checkEvery*w {
+			looked = done
 			if err := r.check(); err != nil {
 				return got, err
 			}
 		}
-		given, err := read(k, rank+i, seen)
+		took, given, err := r.run(k, n-done, seen)
+		got += given
+		done += took
 		if err != nil {
 			return got, err
 		}
-		if given {
+		if took > 0 {
+			continue
+		}
+		one, err := read(k, rank+done/w, seen)
+		if err != nil {
+			return got, err
+		}
+		if done += w; one {
 			got++
 		}
 	}

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -21,7 +22,8 @@ type Backend struct {
 	client *redis.Client
 	// wrap lets tests stand between us and the server: it is applied to each
 	// connection. nil in the product.
-	wrap func(net.Conn) net.Conn
+	wrap   func(net.Conn) net.Conn
+	tracks *trackers
 }
 
 // quiet stops go-redis from logging: what goes wrong is returned.
@@ -37,6 +39,9 @@ func Open(ctx context.Context, c Config) (*Backend, error) {
 	}
 	quiet()
 	b := &Backend{addr: addr}
+	if b.tracks, err = newTrackers(b, c.Tracking); err != nil {
+		return nil, err
+	}
 	b.client = redis.NewClient(&redis.Options{
 		Network: addr.network, Addr: addr.addr, DB: addr.db,
 		Username: addr.user, Password: addr.password,
@@ -69,9 +74,10 @@ func Open(ctx context.Context, c Config) (*Backend, error) {
 // never with a user or a password.
 func (b *Backend) Server() string { return b.addr.server() }
 
-// Close frees the connections. Calls after it fail with ErrClosed.
+// Close detaches from the server's stream of writes and frees the connections. Calls after it fail with ErrClosed.
 func (b *Backend) Close() error {
-	if err := b.client.Close(); err != nil {
+	err := b.tracks.close()
+	if err := errors.Join(err, b.client.Close()); err != nil {
 		return b.mapError(err, "close")
 	}
 	return nil
