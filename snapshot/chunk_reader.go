@@ -7,48 +7,26 @@ import (
 	"math"
 )
 
-// ChunkError says where in a checkpoint's chunks something is wrong. Err
-// wraps ErrCorrupt, ErrNewerFormat, ErrNoChunk or what the source gave.
-type ChunkError struct {
-	Index   int // of the chunk in the manifest
-	ID      ChunkID
-	Section Section
-	Key     []byte // the key that it is about, nil when that isn't known
-	Offset  int    // in the raw content; -1 when it concerns the whole chunk
-	Err     error
-}
-
-// Error names the chunk, the key and the offset.
-func (e *ChunkError) Error() string {
-	return fmt.Sprintf("chunk %d (%s, %s): %s", e.Index, e.Section, e.ID, e.detail())
-}
-
-func (e *ChunkError) detail() string {
-	s := e.Err.Error()
-	if e.Offset >= 0 {
-		s = fmt.Sprintf("at byte %d: %s", e.Offset, s)
-	}
-	var named *inKey
-	if e.Key != nil && !errors.As(e.Err, &named) {
-		s = fmt.Sprintf("in key %s: %s", quote(e.Key), s)
-	}
-	return s
-}
-
-// Unwrap gives the cause.
-func (e *ChunkError) Unwrap() error { return e.Err }
-
 // sinkError carries what a sink gave through the reader.
 type sinkError struct{ err error }
 
 func (e sinkError) Error() string { return e.err.Error() }
 
-// reader turns the raw content of chunks into calls of a Sink. It lives as
-// long as the walk over a manifest, since a key goes on from chunk to chunk.
+// reader turns the raw content of the chunks of one layer into calls of a
+// Sink. It lives as long as the walk over a manifest, since a key goes on from
+// chunk to chunk.
 type reader struct {
 	tr     tracker
-	sink   Sink // nil: only check
-	totals [SectionSource + 1]SectionTotals
+	sink   Sink   // nil: only check
+	over   bool   // the layer stands over another: its chunks are salted
+	names  uint64 // the most bytes of identities that one patch may have
+	sorted bool   // the section's keys must be in order
+	// alone: nothing stands over the layer, so a loose key is as strict as
+	// any other.
+	alone  bool
+	order  order
+	ended  KeyEnd // of the last key
+	totals sectionTotals
 	// blind: the chunk before could not be read to its end, so that whatever
 	// key the next one resumes is taken as it is.
 	blind bool
@@ -57,36 +35,77 @@ type reader struct {
 	mismatch func(offset int, err error) error
 
 	section Section
+	version byte // of the chunk's envelope
 	c       cursor
 	frame   int // offset of the current frame
 }
 
-func newReader(sink Sink) *reader {
-	r := &reader{sink: sink}
-	for s := range r.totals {
-		r.totals[s].Section = Section(s)
+// newReader reads a layer of m (0: its base).
+func newReader(m *Manifest, layer int, sink Sink) *reader {
+	r := &reader{sink: sink, totals: newTotals(), over: layer > 0, alone: len(m.Layers) == 0}
+	if r.over {
+		r.names = m.Layers[layer-1].Names
 	}
 	return r
 }
 
+// opened is the raw content of a chunk, and the version of its envelope.
+type opened struct {
+	raw     []byte
+	version byte
+}
+
 // chunk reads the raw content of one chunk. An error that isn't a sinkError
 // is about the bytes at r.frame.
-func (r *reader) chunk(section Section, raw []byte) error {
-	r.section, r.c, r.frame = section, cursor{b: raw, off: 1}, 1
-	if err := r.start(); err != nil {
+func (r *reader) chunk(section Section, o opened) error {
+	if err := r.load(section, o); err != nil {
 		return err
 	}
-	if !r.c.more() {
-		return errors.New("the chunk has no frame")
-	}
 	for r.c.more() {
-		r.frame = r.c.off
 		if err := r.next(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// load begins a chunk: next reads its frames.
+func (r *reader) load(section Section, o opened) error {
+	r.section, r.version, r.c, r.frame = section, o.version, cursor{b: o.raw, off: 1}, 1
+	if err := r.salt(); err != nil {
+		return err
+	}
+	if err := r.start(); err != nil {
+		return err
+	}
+	if !r.c.more() {
+		return errors.New("the chunk has no frame")
+	}
+	return nil
+}
+
+// salt takes the salt, which the chunks of a layer over another have and no
+// others.
+func (r *reader) salt() error {
+	salted := r.c.more() && r.c.b[r.c.off] == frameSalt
+	switch {
+	case salted && r.version < 2:
+		return unknownFrame(frameSalt)
+	case salted && !r.over:
+		return errors.New("a salt frame in a base")
+	case !salted && r.over:
+		return errors.New("a layer's chunk without a salt frame")
+	case !salted:
+		return nil
+	}
+	r.c.u8()
+	r.c.u64()
+	r.c.uvarint()
+	r.frame = r.c.off
+	return r.c.err
+}
+
+func unknownFrame(kind byte) error { return fmt.Errorf("unknown frame kind %d", kind) }
 
 // start takes the resume frame, which must be there exactly when a key is
 // open.
@@ -144,11 +163,17 @@ func (r *reader) resumeBlind(t KeyType, name []byte, count, left uint64) error {
 	return nil
 }
 
+// next reads one frame.
 func (r *reader) next() error {
-	switch kind := r.c.u8(); kind {
-	case frameKey:
-		return r.key()
-	case frameElement, frameLong:
+	r.frame = r.c.off
+	kind := r.c.u8()
+	if kind > frameEnd && r.version < 2 {
+		return unknownFrame(kind)
+	}
+	switch kind {
+	case frameKey, framePatch, frameGone, frameLoose:
+		return r.key(kind)
+	case frameElement, frameLong, frameRemoved:
 		return r.element(kind)
 	case framePart:
 		return r.part()
@@ -156,13 +181,46 @@ func (r *reader) next() error {
 		return r.end()
 	case frameResume:
 		return errors.New("a resume frame in the middle of a chunk")
-	default:
-		return fmt.Errorf("unknown frame kind %d", kind)
+	case frameSalt:
+		return errors.New("a salt frame in the middle of a chunk")
 	}
+	return unknownFrame(kind)
 }
 
-func (r *reader) key() error {
-	k := Key{Section: r.section, Type: KeyType(r.c.u8())}
+func (r *reader) key(kind byte) error {
+	k := r.readKey(kind)
+	if r.c.err != nil {
+		return r.c.err
+	}
+	if k.Op != OpWhole && !r.over {
+		return &inKey{name: bytes.Clone(k.Name), err: errors.New("changes an older layer, but is in the base")}
+	}
+	if err := r.tr.begin(k); err != nil {
+		return err
+	}
+	if r.sorted {
+		if err := r.order.next(k.Name); err != nil {
+			if err = r.mismatched(r.tr.wrap(err)); err != nil {
+				return err
+			}
+		}
+	}
+	if r.sink == nil {
+		return nil
+	}
+	return fromSink(r.sink.BeginKey(k))
+}
+
+func (r *reader) readKey(kind byte) Key {
+	k := Key{Section: r.section}
+	if kind == frameGone {
+		k.Op, k.Name = OpGone, r.c.bytes(MaxName, "name")
+		return k
+	}
+	if k.Loose = kind == frameLoose && !r.alone; kind == framePatch {
+		k.Op = OpPatch
+	}
+	k.Type = KeyType(r.c.u8())
 	k.Name = r.c.bytes(MaxName, "name")
 	expire := r.c.uvarint()
 	k.Count = r.c.uvarint()
@@ -174,25 +232,52 @@ func (r *reader) key() error {
 		r.c.fail(fmt.Errorf("expiry %d ms: want at most %d", expire, int64(math.MaxInt64)))
 	}
 	k.ExpireAt = int64(expire)
+	return k
+}
+
+// mismatched gives what is wrong with a key whose frames are sound to whoever
+// goes on after it.
+func (r *reader) mismatched(err error) error {
+	if err != nil && r.mismatch != nil {
+		return r.mismatch(r.frame, err)
+	}
+	return err
+}
+
+func (r *reader) element(kind byte) error {
+	e := r.readElement(kind)
 	if r.c.err != nil {
 		return r.c.err
 	}
-	if err := r.tr.begin(k); err != nil {
+	if err := r.tr.element(e); err != nil {
 		return err
+	}
+	if r.tr.key.Op == OpPatch {
+		if err := r.name(e); err != nil {
+			return err
+		}
 	}
 	if r.sink == nil {
 		return nil
 	}
-	return fromSink(r.sink.BeginKey(k))
+	return fromSink(r.sink.Element(e))
 }
 
-func (r *reader) element(kind byte) error {
-	var e Element
-	switch r.tr.key.Type {
-	case TypeHash:
+func (r *reader) readElement(kind byte) Element {
+	t := r.tr.key.Type
+	e := Element{Removed: kind == frameRemoved}
+	switch {
+	case t == TypeHash:
 		e.Field = r.c.bytes(MaxName, "field")
-	case TypeZSet:
+	case t == TypeZSet && !e.Removed:
 		e.Score = math.Float64frombits(r.c.u64())
+	}
+	if e.Removed {
+		if t == TypeSet || t == TypeZSet {
+			e.Value = r.c.bytes(maxMember, "member")
+			e.Size = uint64(len(e.Value))
+		}
+		return e
 	}
 	e.Size = r.c.uvarint()
 	if kind == frameElement {
@@ -200,16 +285,21 @@ func (r *reader) element(kind byte) error {
 	} else if e.Size == 0 {
 		r.c.fail(errors.New("a long element of 0 bytes"))
 	}
-	if r.c.err != nil {
-		return r.c.err
+	return e
+}
+
+// name counts what a patch's element is called.
+func (r *reader) name(e Element) error {
+	id := e.Field
+	if r.tr.key.Type != TypeHash {
+		if id = e.Value; uint64(len(id)) != e.Size {
+			return r.tr.wrap(fmt.Errorf("a patch has a member of %d bytes in parts: want it whole", e.Size))
+		}
 	}
-	if err := r.tr.element(e); err != nil {
-		return err
+	if r.tr.name(id); r.tr.names > r.names {
+		return r.tr.wrap(fmt.Errorf("a patch has more than the %d bytes of fields and members that its layer says", r.names))
 	}
-	if r.sink == nil {
-		return nil
-	}
-	return fromSink(r.sink.Element(e))
+	return nil
 }
 
 func (r *reader) part() error {
@@ -245,12 +335,10 @@ func (r *reader) end() error {
 	if err == nil {
 		err = r.tr.sameEnd(said, got)
 	}
-	if err != nil && r.mismatch != nil {
-		err = r.mismatch(r.frame, err)
-	}
-	if err != nil {
+	if err = r.mismatched(err); err != nil {
 		return err
 	}
+	r.ended = got
 	r.totals[r.section].add(&r.tr, got)
 	if r.sink == nil {
 		return nil
@@ -263,6 +351,12 @@ func fromSink(err error) error {
 		return nil
 	}
 	return sinkError{err}
+}
+
+// begin begins a section.
+func (r *reader) begin(sorted bool) {
+	r.sorted = sorted
+	r.order.reset()
 }
 
 // finish ends a section: no key may be open.

@@ -68,7 +68,7 @@ func diffKey(want, got *RecordedKey) []string {
 	}
 	w, g := want.Key, got.Key
 	w.Name, g.Name = nil, nil
-	if w.Type != g.Type || w.ExpireAt != g.ExpireAt || w.Count != g.Count || w.TypeName != g.TypeName || w.Server != g.Server {
+	if w.Op != g.Op || w.Loose != g.Loose || w.Type != g.Type || w.ExpireAt != g.ExpireAt || w.Count != g.Count || w.TypeName != g.TypeName || w.Server != g.Server {
 		line("the key", fmt.Sprintf("%+v", w), fmt.Sprintf("%+v", g))
 	}
 	if want.End != got.End {
@@ -102,9 +102,24 @@ func compareElements(a, b RecordedElement) int {
 		bytes.Compare(a.Field, b.Field),
 		bytes.Compare(a.Value, b.Value),
 		cmp.Compare(math.Float64bits(a.Score), math.Float64bits(b.Score)),
-		cmp.Compare(a.Size, b.Size))
+		cmp.Compare(a.Size, b.Size),
+		compareBools(a.Removed, b.Removed))
 }
 
 func describe(e RecordedElement) string {
-	return fmt.Sprintf("{field %s, score %v, %d bytes %s}", quote(e.Field), e.Score, e.Size, quote(e.Value))
+	gone := ""
+	if e.Removed {
+		gone = "removed "
+	}
+	return fmt.Sprintf("{%sfield %s, score %v, %d bytes %s}", gone, quote(e.Field), e.Score, e.Size, quote(e.Value))
+}
+
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }

@@ -62,7 +62,11 @@ func (d *Digester) Element(e Element) {
 func putHead(b []byte, e *Element) {
 	binary.LittleEndian.PutUint64(b[0:], uint64(len(e.Field)))
 	binary.LittleEndian.PutUint64(b[8:], math.Float64bits(e.Score))
-	binary.LittleEndian.PutUint64(b[16:], e.Size)
+	size := e.Size
+	if e.Removed {
+		size = math.MaxUint64
+	}
+	binary.LittleEndian.PutUint64(b[16:], size)
 }
 
 // shortHash hashes a whole element that fits: copying it together costs less

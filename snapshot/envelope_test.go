@@ -27,7 +27,7 @@ func TestEnvelopesThatAreRefused(t *testing.T) {
 		is     error
 		change func(b []byte)
 	}{
-		"format 2, this program reads up to 1": {ErrNewerFormat, func(b []byte) { b[4] = 2 }},
+		"format 3, this program reads up to 2": {ErrNewerFormat, func(b []byte) { b[4] = 3 }},
 		"format 0":                             {ErrCorrupt, func(b []byte) { b[4] = 0 }},
 		"codec 2":                              {ErrCorrupt, func(b []byte) { b[5] = 2 }},
 		"uncompressed payload":                 {ErrCorrupt, func(b []byte) { b[5] = codecRaw }},

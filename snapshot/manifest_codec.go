@@ -22,13 +22,16 @@ const (
 // bytes. It has room for more than a million chunks.
 const MaxManifest = 512 << 20
 
-// EncodeManifest writes a manifest after Validate. Every byte of every string
-// survives, also of those that are no UTF-8; times become UTC.
+// EncodeManifest writes a manifest after Validate, in the version of today: one
+// that was read from an earlier one becomes FormatVersion. Every byte of every
+// string survives, also of those that are no UTF-8; times become UTC.
 func EncodeManifest(m *Manifest) ([]byte, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
-	body, err := json.Marshal(mapStrings(*m, escapeString))
+	now := mapStrings(*m, escapeString)
+	now.Format = FormatVersion
+	body, err := json.Marshal(now)
 	if err != nil {
 		return nil, fmt.Errorf("encode the manifest of checkpoint %d: %w", m.Checkpoint.ID, err)
 	}

@@ -122,7 +122,7 @@ func TestManifestsThatAreRefused(t *testing.T) {
 		require.Contains(t, string(good), old)
 		return reseal([]byte(strings.Replace(string(good), old, new, 1)))
 	}
-	newer := reseal(append([]byte("KFMF\x02\x00\x00\x00"), good[8:]...))
+	newer := reseal(append([]byte("KFMF\x03\x00\x00\x00"), good[8:]...))
 	for name, c := range map[string]struct {
 		data []byte
 		is   error
@@ -130,15 +130,15 @@ func TestManifestsThatAreRefused(t *testing.T) {
 	}{
 		"empty":          {nil, ErrCorrupt, "0 bytes"},
 		"other magic":    {append([]byte("KFCK"), good[4:]...), ErrCorrupt, `"KFCK"`},
-		"newer":          {newer, ErrNewerFormat, "format 2, this program reads up to 1"},
-		"newer, damaged": {append([]byte("KFMF\x02"), good[5:]...), ErrCorrupt, "SHA-256"},
+		"newer":          {newer, ErrNewerFormat, "format 3, this program reads up to 2"},
+		"newer, damaged": {append([]byte("KFMF\x03"), good[5:]...), ErrCorrupt, "SHA-256"},
 		"format 0":       {reseal(append([]byte("KFMF\x00"), good[5:]...)), ErrCorrupt, "bytes 4 to 7"},
-		"reserved":       {reseal(append([]byte("KFMF\x01\x01"), good[6:]...)), ErrCorrupt, "bytes 4 to 7"},
+		"reserved":       {reseal(append([]byte("KFMF\x02\x01"), good[6:]...)), ErrCorrupt, "bytes 4 to 7"},
 		"longer":         {append(append([]byte(nil), good...), ' '), ErrCorrupt, "its head says"},
 		"more follows":   {reseal(append(append([]byte(nil), good...), " {}"...)), ErrCorrupt, "more follows"},
-		"unknown field":  {change(`{"format":1,`, `{"format":1,"later":0,`), ErrCorrupt, "later"},
+		"unknown field":  {change(`{"format":2,`, `{"format":2,"later":0,`), ErrCorrupt, "later"},
 		"wrong type":     {change(`"epoch":9`, `"epoch":"9"`), ErrCorrupt, "epoch"},
-		"other format":   {change(`"format":1`, `"format":0`), ErrCorrupt, "format 0 inside one of format 1"},
+		"other format":   {change(`"format":2`, `"format":1`), ErrCorrupt, "format 1 inside one of format 2"},
 		"bad escape":     {change(`"base64:`, `"base64:*`), ErrCorrupt, "escaped string"},
 		"illegal state":  {change(`"state":"completed"`, `"state":"failed"`), ErrCorrupt, "want \"completed\""},
 		"no object":      {reseal(good[:manifestBody]), ErrCorrupt, "EOF"},
@@ -170,7 +170,7 @@ func TestValidateNamesEveryIllegalState(t *testing.T) {
 	digest := strings.Repeat("ab", sha256.Size)
 	for field, c := range map[string]func(m *Manifest){
 		"format":          func(m *Manifest) { m.Format = 0 },
-		"format: 2":       func(m *Manifest) { m.Format = 2 },
+		"format: 3":       func(m *Manifest) { m.Format = 3 },
 		"id":              func(m *Manifest) { m.Checkpoint.ID = 0 },
 		"job":             func(m *Manifest) { m.Checkpoint.Job = "" },
 		"kind":            func(m *Manifest) { m.Checkpoint.Kind = "point" },

@@ -45,22 +45,43 @@ func checkStats(m *Manifest, p *problems) {
 	groups.check("groups", m.Checkpoint, p)
 }
 
-// checkChunks checks the list of chunks by itself.
+// checkChunks checks the lists of chunks by themselves: the base's and each
+// layer's.
 func checkChunks(m *Manifest, p *problems) {
-	seen := make(map[ChunkID]int, len(m.Chunks))
-	var last Section
-	for i, c := range m.Chunks {
-		field := fmt.Sprintf("chunks[%d]", i)
-		p.check(c.Section.Valid(), field, "unknown %s", c.Section)
-		p.check(c.Section >= last, field, "%s after %s: want the sections in order", c.Section, last)
-		last = max(last, c.Section)
-		p.check(c.Raw >= minRaw && c.Raw <= MaxChunk, field, "%d raw bytes: want %d to %d", c.Raw, minRaw, MaxChunk)
-		p.check(c.Stored > chunkOverhead && c.Stored <= MaxChunk+chunkOverhead, field,
-			"%d stored bytes: want %d to %d", c.Stored, chunkOverhead+1, MaxChunk+chunkOverhead)
-		if before, ok := seen[c.ID]; ok {
-			p.add(field, "chunk %s is chunks[%d] too", c.ID, before)
+	p.check(len(m.Layers) <= MaxLayers, "layers", "%d: at most %d", len(m.Layers), MaxLayers)
+	c := chunkCheck{p: p, seen: make(map[ChunkID]string, len(m.Chunks))}
+	for i := range 1 + len(m.Layers) {
+		prefix := ""
+		if i > 0 {
+			prefix = fmt.Sprintf("layers[%d].", i-1)
+			p.check(len(m.layer(i)) > 0, prefix+"chunks", "is empty")
 		}
-		seen[c.ID] = i
+		c.list(prefix, m.layer(i), i == len(m.Layers))
+	}
+}
+
+// chunkCheck checks lists of chunks, each of which may be named once.
+type chunkCheck struct {
+	p    *problems
+	seen map[ChunkID]string
+}
+
+func (c *chunkCheck) list(prefix string, refs []ChunkRef, newest bool) {
+	var last Section
+	for i, ref := range refs {
+		field := fmt.Sprintf("%schunks[%d]", prefix, i)
+		p := c.p
+		p.check(ref.Section.Valid(), field, "unknown %s", ref.Section)
+		p.check(ref.Section >= last, field, "%s after %s: want the sections in order", ref.Section, last)
+		last = max(last, ref.Section)
+		p.check(newest || ref.Section != SectionSource, field, "source below the last layer")
+		p.check(ref.Raw >= minRaw && ref.Raw <= MaxChunk, field, "%d raw bytes: want %d to %d", ref.Raw, minRaw, MaxChunk)
+		p.check(ref.Stored > chunkOverhead && ref.Stored <= MaxChunk+chunkOverhead, field,
+			"%d stored bytes: want %d to %d", ref.Stored, chunkOverhead+1, MaxChunk+chunkOverhead)
+		if before, ok := c.seen[ref.ID]; ok {
+			p.add(field, "chunk %s is %s too", ref.ID, before)
+		}
+		c.seen[ref.ID] = field
 	}
 }
 
@@ -69,12 +90,23 @@ func checkTotals(m *Manifest, p *problems) {
 	c := m.Checkpoint
 	var full uint64
 	state := false
-	for _, ref := range m.Chunks {
+	for ref := range m.AllChunks() {
 		full += min(ref.Stored, MaxChunk+chunkOverhead) // larger ones are reported
 		state = state || ref.Section == SectionKeyed || ref.Section == SectionOperator
 	}
 	p.check(c.FullBytes == full, "fullBytes", "%d, the chunks have %d", c.FullBytes, full)
 	p.check(c.StoredBytes <= c.FullBytes, "storedBytes", "%d is above fullBytes %d", c.StoredBytes, c.FullBytes)
-	p.check(state == (c.Keys > 0 || c.Missing > 0), "keys", "%d, missing %d, but chunks of state: %t", c.Keys, c.Missing, state)
+	some := c.Keys > 0 || c.Missing > 0
+	// With layers all keys may be gone.
+	p.check(state == some || (state && len(m.Layers) > 0), "keys",
+		"%d, missing %d, but chunks of state: %t", c.Keys, c.Missing, state)
 	p.check(c.Keys > 0 || (c.Elements == 0 && c.Bytes == 0), "elements", "%d elements and %d bytes without keys", c.Elements, c.Bytes)
+}
+
+// checkLayers checks what format 2 says of layers.
+func checkLayers(m *Manifest, p *problems) {
+	c := m.Checkpoint
+	p.check(m.Format != 1 || (len(m.Layers) == 0 && !m.Sorted), "format", "1 has no layers and no order")
+	p.check(c.Layers == 0 || c.Layers == 1+len(m.Layers), "layers", "%d, but there are %d with the base", c.Layers, 1+len(m.Layers))
+	p.check(c.Rounds >= 0, "rounds", "%d is negative", c.Rounds)
 }

@@ -8,7 +8,11 @@ import (
 
 // FormatVersion is the version of the format that this package writes. It
 // reads every version from 1 to this one.
-const FormatVersion = 1
+const FormatVersion = 2
+
+// MaxLayers is how many layers may stand over a base: what a walk holds in
+// memory grows with it.
+const MaxLayers = 64
 
 // Identity says whose state a checkpoint holds.
 type Identity struct {

@@ -64,7 +64,11 @@ func (p *problems) err(m *Manifest) error {
 //   - sources: each topic, group and partition once; ids of Redis streams.
 //   - chunks: sections in order, sizes within the limits, each once; fullBytes
 //     is the sum of stored, storedBytes is not above it; there are chunks of
-//     keyed or operator state exactly when there are keys or missing ones.
+//     keyed or operator state exactly when there are keys or missing ones
+//     (with layers there may be such chunks without).
+//   - layers: at most MaxLayers, none empty, their chunks as above and each
+//     once in base and layers; source chunks in the last only; the
+//     checkpoint's layers is 0 or their number with the base. None in format 1.
 func (m *Manifest) Validate() error {
 	p := m.check()
 	return p.err(m)
@@ -83,6 +87,7 @@ func (m *Manifest) check() *problems {
 	checkSources(m.Checkpoint.Sources, p)
 	checkChunks(m, p)
 	checkTotals(m, p)
+	checkLayers(m, p)
 	return p
 }
 

@@ -1,12 +1,16 @@
 package snapshot
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // RecordedKey is one key as a Recorder keeps it.
 type RecordedKey struct {
 	Key      Key
 	Elements []RecordedElement
 	End      KeyEnd // Count and Digest are set also when the caller gave none
+	Layer    int    // in which it came: how often NextLayer had been called
 }
 
 // RecordedElement is one element with its value put together. In a key that
@@ -17,18 +21,34 @@ type RecordedElement struct {
 	Score float64
 	Size  uint64
 	Value []byte
+	// Removed: a patch takes it away.
+	Removed bool
 }
 
 // Recorder is a Sink that keeps every key in memory, for tests and small
 // states. It holds its callers to the grammar and the counts as an Encoder
-// does. The zero value is ready. Not safe for concurrent use.
+// does, but not to what concerns layers as a whole: their order, what a loose
+// key owes, fields that a patch has twice. The zero value is ready. Not safe
+// for concurrent use.
 type Recorder struct {
-	Keys []RecordedKey // in the order in which they came
-	tr   tracker
-	err  error
+	Keys  []RecordedKey // in the order in which they came
+	tr    tracker
+	layer int
+	err   error
 }
 
-var _ Sink = (*Recorder)(nil)
+var _ LayerSink = (*Recorder)(nil)
+
+// NextLayer notes that what follows is in another layer.
+func (r *Recorder) NextLayer() error {
+	if r.err == nil && r.tr.open {
+		r.err = r.tr.wrap(errors.New("is still open at the end of its layer"))
+	}
+	if r.err == nil {
+		r.layer++
+	}
+	return r.err
+}
 
 // keep copies; nothing is always nil, so that recordings compare with Equal.
 func keep(b []byte) []byte { return append([]byte(nil), b...) }
@@ -40,7 +60,7 @@ func (r *Recorder) BeginKey(k Key) error {
 	}
 	if r.err == nil {
 		k.Name = keep(k.Name)
-		r.Keys = append(r.Keys, RecordedKey{Key: k})
+		r.Keys = append(r.Keys, RecordedKey{Key: k, Layer: r.layer})
 	}
 	return r.err
 }
@@ -53,7 +73,7 @@ func (r *Recorder) Element(e Element) error {
 	if r.err == nil {
 		k := &r.Keys[len(r.Keys)-1]
 		k.Elements = append(k.Elements, RecordedElement{
-			Field: keep(e.Field), Score: e.Score, Size: e.Size, Value: keep(e.Value)})
+			Field: keep(e.Field), Score: e.Score, Size: e.Size, Value: keep(e.Value), Removed: e.Removed})
 	}
 	return r.err
 }
@@ -114,7 +134,7 @@ func replayKey(k *RecordedKey, sink Sink) error {
 	}
 	for _, e := range k.Elements {
 		n := min(len(e.Value), MaxPart)
-		if err := sink.Element(Element{Field: e.Field, Score: e.Score, Size: e.Size, Value: e.Value[:n]}); err != nil {
+		if err := sink.Element(Element{Field: e.Field, Score: e.Score, Size: e.Size, Value: e.Value[:n], Removed: e.Removed}); err != nil {
 			return err
 		}
 		for rest := e.Value[n:]; len(rest) > 0; rest = rest[n:] {
@@ -160,3 +180,31 @@ func (t *tee) Part(b []byte) error { return t.each(func(s Sink) error { return s
 
 // EndKey passes on.
 func (t *tee) EndKey(e KeyEnd) error { return t.each(func(s Sink) error { return s.EndKey(e) }) }
+
+// layerTee pushes layers into several sinks.
+type layerTee struct {
+	tee
+	layers []LayerSink
+}
+
+var _ LayerSink = (*layerTee)(nil)
+
+// TeeLayers is Tee for sinks that take layers.
+func TeeLayers(sinks ...LayerSink) LayerSink {
+	t := &layerTee{layers: sinks}
+	for _, s := range sinks {
+		t.sinks = append(t.sinks, s)
+	}
+	return t
+}
+
+// NextLayer passes on.
+func (t *layerTee) NextLayer() error {
+	for _, s := range t.layers {
+		if t.err != nil {
+			break
+		}
+		t.err = s.NextLayer()
+	}
+	return t.err
+}

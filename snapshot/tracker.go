@@ -257,6 +257,9 @@ type SectionTotals struct {
 
 // add counts the key that t has just ended.
 func (s *SectionTotals) add(t *tracker, end KeyEnd) {
+	if t.key.Op == OpGone {
+		return
+	}
 	if t.key.Type == TypeMissing {
 		s.Missing++
 		return
@@ -267,4 +270,21 @@ func (s *SectionTotals) add(t *tracker, end KeyEnd) {
 	if end.Expired {
 		s.Expired++
 	}
+}
+
+// sectionTotals are the totals by section.
+type sectionTotals [SectionSource + 1]SectionTotals
+
+func newTotals() (s sectionTotals) {
+	for i := range s {
+		s[i].Section = Section(i)
+	}
+	return s
+}
+
+// chunk counts a chunk that was read.
+func (s *sectionTotals) chunk(ref ChunkRef) {
+	t := &s[ref.Section]
+	t.Chunks++
+	t.Stored += ref.Stored
 }
