@@ -87,6 +87,19 @@ func TestStore(t *testing.T) {
 	})
 }
 
+func TestUpkeep(t *testing.T) {
+	withoutChild(t)
+	storetest.RunUpkeep(t, func(t testing.TB) (snapshot.Store, func() snapshot.Store, func(string) (snapshot.Store, func())) {
+		f := newFixture(t)
+		openCopy := func(file string) (snapshot.Store, func()) {
+			db, err := Open(context.Background(), file, Options{})
+			require.NoError(t, err)
+			return db, func() { require.NoError(t, db.Close()) }
+		}
+		return f.db, func() snapshot.Store { return f.reopen() }, openCopy
+	})
+}
+
 func TestJournal(t *testing.T) {
 	storetest.RunJournal(t, func(t testing.TB) (snapshot.Journal, func() snapshot.Journal) {
 		f := newFixture(t)

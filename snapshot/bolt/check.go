@@ -38,7 +38,10 @@ func (db *DB) Check(ctx context.Context) ([]snapshot.Problem, error) {
 	if err := c.structure(ctx); err != nil {
 		return nil, err
 	}
-	if err := db.stillThere(); err != nil {
+	db.swap.RLock()
+	err := db.stillThere()
+	db.swap.RUnlock()
+	if err != nil {
 		c.add(place{}, "file", "%v", err)
 	}
 	for _, p := range c.all {

@@ -82,16 +82,24 @@ func syncDir(dir string) error {
 	return d.Close()
 }
 
-// removeUnfinished removes what a creation that was cut short left beside the
-// store. Best effort: these files are a few KiB and in nobody's way.
+// removeUnfinished removes what a creation or a compaction that was cut short
+// left beside the store. Best effort: these files are in nobody's way.
 func removeUnfinished(path string) {
-	dir := filepath.Dir(path)
+	removeAll(path, newSuffix, path)
+	// A compaction works beside the file that a link leads to.
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		removeAll(target, compactSuffix, path)
+	}
+}
+
+func removeAll(name, suffix, path string) {
+	dir := filepath.Dir(name)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		if e.Type().IsRegular() && strings.HasPrefix(e.Name(), filepath.Base(path)+newSuffix) {
+		if e.Type().IsRegular() && strings.HasPrefix(e.Name(), filepath.Base(name)+suffix) {
 			removeAbandoned(filepath.Join(dir, e.Name()), path)
 		}
 	}

@@ -40,6 +40,23 @@ func lockShared(ctx context.Context, f *os.File, timeout time.Duration) error {
 	}
 }
 
+// canCompact says that a file can be put in another's place while it is open,
+// and locked under the name that it had before.
+const canCompact = true
+
+// relock makes the lock that this process has on f exclusive, or shared, so
+// that others may read.
+func relock(f *os.File, exclusive bool) error {
+	how := syscall.LOCK_SH
+	if exclusive {
+		how = syscall.LOCK_EX
+	}
+	if err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB); err != nil {
+		return fmt.Errorf("%s: lock: %w", f.Name(), err)
+	}
+	return nil
+}
+
 // lockedByNone reports whether no one has the file locked.
 func lockedByNone(f *os.File) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil

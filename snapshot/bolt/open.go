@@ -29,6 +29,10 @@ type Options struct {
 	// beforeCommit is called before each commit with what it is for: tests
 	// break the file there.
 	beforeCommit func(what string)
+	// onCopy is called at each phase of a compaction or a backup, for tests.
+	onCopy func(phase string, c *copier)
+	// room is freeRoom, but for tests.
+	room func(dir string) (bytes uint64, known bool, err error)
 }
 
 func (o Options) withDefaults() Options {
@@ -40,6 +44,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.room == nil {
+		o.room = freeRoom
 	}
 	return o
 }
@@ -63,6 +70,7 @@ type DB struct {
 	upkeep   sync.Mutex // held by a compaction or a backup
 	ending   context.Context
 	end      context.CancelFunc // makes a compaction or a backup give up
+	mends    mends
 	mem      *memory
 	sweeper  sweeper
 	deleting sync.Mutex // orders Delete, Hold and Rewrite

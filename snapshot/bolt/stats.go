@@ -11,34 +11,16 @@ import (
 
 // Stats implements [snapshot.Store]. It reads the index, not the chunks.
 func (db *DB) Stats(ctx context.Context) (s snapshot.StoreStats, err error) {
-	s.Path = db.path
 	err = db.view(ctx, func(tx *bbolt.Tx) error {
-		err := tx.Bucket(bucketIndex).ForEach(func(k, v []byte) error {
-			e, err := decodeEntry(v)
-			if err != nil {
-				return fmt.Errorf("chunk %x: %w", k, err)
-			}
-			if e.refs == 0 && len(k) == len(snapshot.ChunkID{}) && !db.mem.pinned(snapshot.ChunkID(k)) {
-				s.WaitingChunks++
-				s.WaitingBytes += int64(e.stored)
-				return nil
-			}
-			s.Chunks++
-			s.LiveBytes += int64(e.stored)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
 		// Of the open file, whatever its path leads to by now.
 		info, err := db.handle.Stat()
 		if err != nil {
 			return err
 		}
-		s.FileBytes = info.Size()
+		s.Path, s.FileBytes = db.path, info.Size()
 		free := db.file.Stats()
 		s.FreeBytes = int64(free.FreePageN+free.PendingPageN) * int64(db.file.Info().PageSize)
-		return tx.Bucket(bucketJobs).ForEachBucket(func(name []byte) error { return countHistory(tx, string(name), &s) })
+		return db.countAll(tx, &s)
 	})
 	if err != nil {
 		return snapshot.StoreStats{}, err
@@ -47,6 +29,28 @@ func (db *DB) Stats(ctx context.Context) (s snapshot.StoreStats, err error) {
 		s.Ratio = float64(s.FileBytes) / float64(s.LiveBytes)
 	}
 	return s, nil
+}
+
+// countAll counts what a file holds.
+func (db *DB) countAll(tx *bbolt.Tx, s *snapshot.StoreStats) error {
+	err := tx.Bucket(bucketIndex).ForEach(func(k, v []byte) error {
+		e, err := decodeEntry(v)
+		if err != nil {
+			return fmt.Errorf("chunk %x: %w", k, err)
+		}
+		if e.refs == 0 && len(k) == len(snapshot.ChunkID{}) && !db.mem.pinned(snapshot.ChunkID(k)) {
+			s.WaitingChunks++
+			s.WaitingBytes += int64(e.stored)
+			return nil
+		}
+		s.Chunks++
+		s.LiveBytes += int64(e.stored)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return tx.Bucket(bucketJobs).ForEachBucket(func(name []byte) error { return countHistory(tx, string(name), s) })
 }
 
 func countHistory(tx *bbolt.Tx, job string, s *snapshot.StoreStats) error {

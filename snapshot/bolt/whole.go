@@ -101,7 +101,7 @@ func (p *putter) put(id snapshot.ChunkID, data []byte) (known bool, err error) {
 			return false, fmt.Errorf("it can't be replaced (%w): the new bytes: %w", cause, err)
 		}
 	}
-	return false, write(p.tx, id, e, ok, data)
+	return false, p.write(id, e, ok, data)
 }
 
 func (p *putter) count(id snapshot.ChunkID) (n uint32, err error) {
@@ -116,18 +116,20 @@ func (p *putter) count(id snapshot.ChunkID) (n uint32, err error) {
 
 // write stores a chunk's bytes with its entry: under the number that it has,
 // if it has one of its own.
-func write(tx *bbolt.Tx, id snapshot.ChunkID, e entry, has bool, data []byte) (err error) {
-	chunks := tx.Bucket(bucketChunks)
-	if !has || e.seq > chunks.Sequence() || !alone(tx, id, e.seq) {
+func (p *putter) write(id snapshot.ChunkID, e entry, has bool, data []byte) (err error) {
+	chunks := p.tx.Bucket(bucketChunks)
+	if !has || e.seq > chunks.Sequence() || !alone(p.tx, id, e.seq) {
 		if e.seq, err = nextSeq(chunks); err != nil {
 			return err
 		}
+	} else {
+		p.db.mends.add(seqKey(e.seq))
 	}
 	e.stored = uint32(len(data))
 	if err := chunks.Put(seqKey(e.seq), data); err != nil {
 		return fmt.Errorf("chunk %s: %w", id, err)
 	}
-	if err := tx.Bucket(bucketIndex).Put(id[:], e.encode()); err != nil {
+	if err := p.tx.Bucket(bucketIndex).Put(id[:], e.encode()); err != nil {
 		return fmt.Errorf("chunk %s: %w", id, err)
 	}
 	return nil

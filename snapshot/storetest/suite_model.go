@@ -38,11 +38,17 @@ type running struct {
 // store against the model after each kill and at the end. It goes on in one
 // store from run to run, so a failing run is replayed by its seed only up to
 // what came before; every run therefore works with jobs of its own.
-func anyOrder(t *testing.T, s *subject) {
+func anyOrder(t *testing.T, s *subject) { inAnyOrder(t, s, nil) }
+
+// inAnyOrder is anyOrder with more calls to draw from, which must not change
+// what the store holds.
+func inAnyOrder(t *testing.T, s *subject, more map[string]func(*machine)) {
+	calls := append([]string{"begin", "begin", "commit", "commit", "fail", "delete", "edit", "rewrite", "kill"},
+		slices.Sorted(maps.Keys(more))...)
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
-		m := &machine{s: s, rt: rt, jobs: []string{fmt.Sprintf("a-%d", run), fmt.Sprintf("b-%d", run)}}
+		m := &machine{s: s, rt: rt, calls: calls, more: more, jobs: []string{fmt.Sprintf("a-%d", run), fmt.Sprintf("b-%d", run)}}
 		m.want = model{map[string]snapshot.ID{}, map[string]map[snapshot.ID]modelRow{}}
 		for _, job := range m.jobs {
 			m.want.rows[job] = map[snapshot.ID]modelRow{}
@@ -56,17 +62,19 @@ func anyOrder(t *testing.T, s *subject) {
 }
 
 type machine struct {
-	s    *subject
-	rt   *rapid.T
-	jobs []string
-	want model
-	open []running
+	s     *subject
+	rt    *rapid.T
+	calls []string
+	more  map[string]func(*machine)
+	jobs  []string
+	want  model
+	open  []running
 }
 
 func (m *machine) job() string { return rapid.SampledFrom(m.jobs).Draw(m.rt, "job") }
 
 func (m *machine) step() {
-	switch rapid.SampledFrom([]string{"begin", "begin", "commit", "commit", "fail", "delete", "edit", "rewrite", "kill"}).Draw(m.rt, "call") {
+	switch call := rapid.SampledFrom(m.calls).Draw(m.rt, "call"); call {
 	case "begin":
 		m.begin()
 	case "commit":
@@ -88,6 +96,8 @@ func (m *machine) step() {
 		m.rewrite()
 	case "kill":
 		m.kill()
+	default:
+		m.more[call](m)
 	}
 }
 
@@ -172,29 +182,29 @@ func (m *machine) rewrite() {
 
 func (m *machine) kill() {
 	m.s.reopen()
-	for _, r := range m.open {
-		m.want.rows[r.a.Job][r.w.ID()] = modelRow{state: snapshot.StateFailed, reason: snapshot.FailInterrupted}
-	}
-	m.open = nil
+	m.want, m.open = m.interrupted(), nil
 	m.compare()
 }
 
-func (m *machine) compare() {
+func (m *machine) compare() { m.compareWith(m.s) }
+
+// compareWith holds a store, which may be a copy, against the model.
+func (m *machine) compareWith(s *subject) {
 	for _, job := range m.jobs {
 		got := map[snapshot.ID]modelRow{}
-		for _, c := range m.s.list(job) {
+		for _, c := range s.list(job) {
 			row := modelRow{state: c.State, pinned: c.Pinned, seed: m.want.rows[job][c.ID].seed}
 			if c.Failure != nil {
 				row.reason = c.Failure.Reason
 			}
 			got[c.ID] = row
 			if c.State == snapshot.StateCompleted {
-				MustHold(m.s.t, m.s.store, job, c.ID, Keys(row.seed, 90))
+				MustHold(s.t, s.store, job, c.ID, Keys(row.seed, 90))
 			}
 		}
 		require.Equal(m.rt, m.want.rows[job], got, "job %s", job)
 	}
-	MustBeClean(m.s.t, m.s.store)
+	MustBeClean(s.t, s.store)
 }
 
 // close leaves nothing of this run behind.
@@ -207,4 +217,16 @@ func (m *machine) close() {
 			m.s.delete(job, c.ID)
 		}
 	}
+}
+
+// interrupted is the model after a kill.
+func (m *machine) interrupted() model {
+	rows := map[string]map[snapshot.ID]modelRow{}
+	for job, all := range m.want.rows {
+		rows[job] = maps.Clone(all)
+	}
+	for _, r := range m.open {
+		rows[r.a.Job][r.w.ID()] = modelRow{state: snapshot.StateFailed, reason: snapshot.FailInterrupted}
+	}
+	return model{m.want.last, rows}
 }
