@@ -52,15 +52,30 @@ func newKeyWatch(t *keyTracker, s Scope) *keyWatch {
 	return w
 }
 
-// begin empties the marks of a watch that nobody has seen yet, if it is
+// begin gives a watch that nobody has seen yet its first marks: none if it is
 // attached.
 func (w *keyWatch) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.link != nil {
-		w.marks.take()
+	w.restartMarks()
+}
+
+// restartMarks begins the marks anew, and gives those that there were. w.mu is
+// held.
+func (w *keyWatch) restartMarks() Marks {
+	taken := w.marks.take()
+	switch {
+	case w.closed:
+		w.marks.setAll("the watch is closed")
+	case w.link == nil:
+		w.marks.setAll(w.why.Error())
+	default:
 		w.fresh = true
+		for name := range w.unarmed {
+			w.marks.add([]byte(name))
+		}
 	}
+	return taken
 }
 
 // invalid marks a key that matters.
@@ -87,19 +102,7 @@ func (w *keyWatch) invalidAll(reason string) {
 func (w *keyWatch) Take() Marks {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	taken := w.marks.take()
-	switch {
-	case w.closed:
-		w.marks.setAll("the watch is closed")
-	case w.link == nil:
-		w.marks.setAll(w.why.Error())
-	default:
-		w.fresh = true
-		for name := range w.unarmed {
-			w.marks.add([]byte(name))
-		}
-	}
-	return taken
+	return w.restartMarks()
 }
 
 // Size is how many keys are marked; fields is always 0.
@@ -189,7 +192,7 @@ func (w *keyWatch) ping(ctx context.Context, l *keyLink) error {
 	for {
 		_, err := l.ask(ctx, "PING")
 		var refused *resp.Error
-		if !errors.As(err, &refused) || errors.Is(judge(w.t.opts.Server, err), ErrDenied) {
+		if !errors.As(err, &refused) || l.dead() || errors.Is(judge(w.t.opts.Server, err), ErrDenied) {
 			return err
 		}
 		select {
