@@ -136,7 +136,7 @@ func (c *Coordinator) load(ctx context.Context) (specs []config.Job, paused map[
 				return nil
 			}
 		}
-		specs = append(specs, a.Job)
+		specs = append(specs, a.Job.WithDefaults()) // an older version knew fewer fields
 		return nil
 	})
 	if err != nil {
@@ -315,6 +315,7 @@ func (c *Coordinator) DeleteJob(ctx context.Context, name string, purge bool) er
 	}
 	j.stop()
 	<-j.ended
+	j.forget()
 	c.mu.Lock()
 	delete(c.jobs, name)
 	c.mu.Unlock()

@@ -25,6 +25,9 @@ const (
 	EventCheckpointFailed    EventKind = "checkpoint_failed"
 	EventCheckpointBad       EventKind = "checkpoint_bad"
 	EventCheckpointRemoved   EventKind = "checkpoint_removed"
+	EventSelfCheckFailed     EventKind = "self_check_failed"
+	EventCheckpointMerged    EventKind = "checkpoint_merged"
+	EventMergeFailed         EventKind = "merge_failed"
 	EventRetentionFailed     EventKind = "retention_failed"
 	EventRecordFailed        EventKind = "record_failed"
 	EventTickSkipped         EventKind = "tick_skipped"
@@ -63,7 +66,7 @@ type Event struct {
 // Failed reports whether the event is bad news.
 func (k EventKind) Failed() bool {
 	switch k {
-	case EventJobPanicked, EventJobRefused, EventCheckpointFailed, EventCheckpointBad, EventRetentionFailed, EventRecordFailed,
+	case EventJobPanicked, EventJobRefused, EventCheckpointFailed, EventCheckpointBad, EventSelfCheckFailed, EventMergeFailed, EventRetentionFailed, EventRecordFailed,
 		EventStateLost, EventRecoveryFailed, EventRecoveryFellBack, EventRestoreFailed, EventRescaleFailed:
 		return true
 	}

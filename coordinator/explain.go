@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"keyframe/coordinator/cut"
 	"keyframe/coordinator/fault"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
@@ -26,6 +27,8 @@ var explanations = []struct {
 	{statebackend.ErrUnreachable, fault.Unreachable, "check that the state store runs and that redis.url is right"},
 	{statebackend.ErrDamaged, fault.Failed, "mend or delete the key that is named; a restore writes it anew"},
 	{statebackend.ErrGrade, fault.Refused, "ask for another grade, or auto"},
+	{statebackend.ErrStall, fault.Failed, "raise checkpoint.maxStall, set checkpoint.onStall to wait, or write less to the keys that are named"},
+	{cut.ErrTracking, fault.Problems, "the checkpoints that rest on it are marked bad, and the next one reads everything; please report it with the server's version"},
 	{statebackend.ErrPauseExpired, fault.Failed, "raise checkpoint.maxPause, or find out who ends the pause"},
 	{statebackend.ErrNoRoom, fault.Refused, "give the state store more memory (maxmemory)"},
 	{statebackend.ErrChanged, fault.Busy, "stop the job's workers, or try again"},

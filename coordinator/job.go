@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"keyframe/coordinator/config"
+	"keyframe/coordinator/cut"
 	"keyframe/coordinator/fault"
 	"keyframe/coordinator/schedule"
 	"keyframe/snapshot"
@@ -50,6 +51,9 @@ type job struct {
 	server   string        // that was last seen to hold the job's state
 	gen      uint64        // grows when the actor changes what learn reads
 	undo     *undoRecord
+	footing  footing // what the next checkpoint may stand on
+	// yield asks a merge under way to end; nil when there is none.
+	yield context.CancelCauseFunc
 	// unresolved: the end of a restore is not known yet, since the state store
 	// could not be asked. Nothing else is done before it is.
 	unresolved bool
@@ -87,6 +91,9 @@ func (j *job) become(spec config.Job) error {
 		s = &parsed
 	}
 	j.mu.Lock()
+	if j.spec.Name != "" && (j.spec.Rule() != spec.Rule() || j.spec.Key() != spec.Key()) {
+		j.footing.lose(cut.StateChanged("the job was applied with another layout"))
+	}
 	j.spec, j.schedule = spec, s
 	if j.parallel == 0 {
 		j.parallel = spec.Parallelism
@@ -122,6 +129,7 @@ func (j *job) stop() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.once.Do(func() { close(j.quit) })
+	j.yieldLocked(errStopping)
 }
 
 func (j *job) key() statebackend.Job { return j.config().Key() }
@@ -182,6 +190,7 @@ func (j *job) submit(kind OperationKind, do func(context.Context, *Operation) (f
 	op := j.c.newOperation(j.spec.Name, kind)
 	j.waiting = op
 	j.tasks <- task{op: op, do: do} // has room: nothing was waiting
+	j.yieldLocked(errYield)
 	return op, nil
 }
 
@@ -209,10 +218,12 @@ func (j *job) run(ctx context.Context) {
 			return
 		case t := <-j.tasks:
 			j.execute(ctx, t)
+			j.guarded(func() { j.merge(ctx) })
 		case <-j.wake:
 			j.plan(j.c.opts.Now())
 		case <-timer:
 			j.guarded(func() { j.tick(ctx) })
+			j.guarded(func() { j.merge(ctx) })
 		case <-look.C:
 			j.guarded(func() { j.watch(ctx) })
 		}

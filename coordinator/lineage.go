@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"keyframe/coordinator/cut"
 	"keyframe/coordinator/fault"
 	"keyframe/coordinator/restore"
 	"keyframe/snapshot"
@@ -215,7 +216,8 @@ func candidates(history []snapshot.Checkpoint, flip lineageRecord) []snapshot.Ch
 
 // afterFlip learns what a flip left live. A failure here is no failure of the
 // restore: the next look at the state tells the same, at worst as an alarm.
-func (j *job) afterFlip(ctx context.Context) {
+func (j *job) afterFlip(ctx context.Context, by string) {
+	j.unfoot(cut.StateChanged(by))
 	j.mu.Lock()
 	j.gen++ // who reads the history just now must read it again
 	j.mu.Unlock()
@@ -246,7 +248,7 @@ func (j *job) resume(ctx context.Context) error {
 		flipped = flipped || r.Flipped
 	}
 	if flipped {
-		j.afterFlip(ctx)
+		j.afterFlip(ctx, "a restore that was interrupted")
 	}
 	return nil
 }
@@ -305,7 +307,7 @@ func (c *Coordinator) Unmark(_ context.Context, name string) (*Operation, error)
 				return nil, Explain(err)
 			}
 		}
-		j.afterFlip(ctx)
+		j.afterFlip(ctx, "unmark")
 		return nil, nil
 	})
 }
@@ -371,6 +373,6 @@ func (j *job) adoptLive(ctx context.Context) error {
 	if err := errors.Join(j.c.dropUndo(ctx, name), j.keepLineage(ctx, 0, 0)); err != nil {
 		return Explain(err)
 	}
-	j.afterFlip(ctx)
+	j.afterFlip(ctx, "adopt")
 	return nil
 }

@@ -176,7 +176,7 @@ func (j *job) afterRecovery(ctx context.Context, res restore.Result, r recoveryS
 	since := j.recovery.since
 	j.recovery = recoveryState{}
 	j.mu.Unlock()
-	j.afterFlip(ctx)
+	j.afterFlip(ctx, "recovery")
 	j.c.emit(Event{Kind: EventRecovered, Job: res.Job, ID: res.Checkpoint, Attempt: r.attempts + 1, Restore: &res, Message: fmt.Sprintf(
 		"state recovered from checkpoint %d: %d keys in %s", res.Checkpoint, res.Keys, now.Sub(since).Round(time.Millisecond))})
 }

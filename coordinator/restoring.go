@@ -166,7 +166,7 @@ func (j *job) restoreSteps(ctx context.Context, op *Operation, r restore.Request
 	}
 	res.Warnings = append(res.Warnings, unsaved(r, plan)...)
 	// The flip has happened: what follows must not be lost to an abort.
-	j.afterFlip(context.WithoutCancel(ctx))
+	j.afterFlip(context.WithoutCancel(ctx), what)
 	return res, nil
 }
 
@@ -228,13 +228,17 @@ func (j *job) rescaleSteps(ctx context.Context, op *Operation, req RescaleReques
 	if err != nil {
 		return rescaler.Result{}, err
 	}
+	// It builds on the chunks of a section, which layers share out.
+	if err := j.flatten(ctx, cp); err != nil {
+		return rescaler.Result{}, err
+	}
 	r.Base, r.Undo = cp.ID, cp.ID
 	res, err := j.rescaler().Run(ctx, r, op.progress)
 	if err != nil {
 		return res, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	j.afterFlip(ctx)
+	j.afterFlip(ctx, "rescale")
 	j.retain(ctx)
 	return res, nil
 }

@@ -18,6 +18,9 @@ type CheckpointRequest struct {
 	Name  string
 	Note  string
 	Grade snapshot.Grade // "" is the job's own
+	// VerifyLive reads everything and compares it with what tracking believed
+	// since the checkpoint before: a difference fails it.
+	VerifyLive bool
 }
 
 // Checkpoint takes a checkpoint of a job now.
@@ -34,7 +37,7 @@ func (c *Coordinator) Checkpoint(ctx context.Context, name string, req Checkpoin
 		kind = snapshot.KindSavepoint
 	}
 	return j.submit(OpCheckpoint, func(ctx context.Context, op *Operation) (func(*Status), error) {
-		cp, err := j.take(ctx, op, cut.Request{Kind: kind, Name: req.Name, Note: req.Note, Trigger: snapshot.TriggerManual, Grade: req.Grade})
+		cp, err := j.take(ctx, op, cut.Request{Kind: kind, Name: req.Name, Note: req.Note, Trigger: snapshot.TriggerManual, Grade: req.Grade, VerifyLive: req.VerifyLive})
 		return func(s *Status) { s.Checkpoint = cp }, err
 	})
 }
@@ -136,7 +139,8 @@ func (j *job) take(ctx context.Context, op *Operation, req cut.Request) (*snapsh
 	// state: the attempt is only recorded.
 	req.Unseen = err
 	req.Job, req.Incarnation, req.RunID, req.After = spec, g.Record.Incarnation, g.Server.RunID, g.Record.Attempt
-	req.Parent, req.Indexed = j.head(), j.indexed()
+	req.Parent, req.Indexed, req.Epoch = j.head(), j.indexed(), g.Record.Epoch
+	j.place(&req)
 	req.Started = func(id snapshot.ID) {
 		j.c.emit(Event{Kind: EventCheckpointStarted, Job: spec.Name, ID: id, Operation: op.Status().ID, Reason: string(req.Trigger), Message: fmt.Sprintf("checkpoint %d started (%s)", id, req.Trigger)})
 	}
@@ -147,6 +151,7 @@ func (j *job) take(ctx context.Context, op *Operation, req cut.Request) (*snapsh
 	taker := cut.Taker{Store: j.c.opts.Store, Backend: j.c.opts.Backend, Now: j.c.opts.Now}
 	out, err := taker.Take(ctx, req)
 	if err != nil {
+		j.distrust(ctx, out, err)
 		return out.Checkpoint, j.takingFailed(op, out, err)
 	}
 	j.taken(out, op)
@@ -176,14 +181,26 @@ func (j *job) taken(out cut.Outcome, op *Operation) {
 	j.mu.Lock()
 	j.last, j.good, j.failures = &cp, &cp, 0
 	j.newest = lineageOf(out.Manifest)
+	j.footing.take(out.Base)
 	j.gen++
 	j.epoch, j.parallel = cp.Epoch, cp.Parallelism
 	j.mu.Unlock()
-	j.c.emit(Event{Kind: EventCheckpointCompleted, Job: cp.Job, ID: cp.ID, Operation: op.Status().ID, Checkpoint: &cp,
-		Message: fmt.Sprintf("checkpoint %d completed: %d keys, %d elements, stall %.1f ms", cp.ID, cp.Keys, cp.Elements, cp.StallMs)})
+	j.c.emit(Event{Kind: EventCheckpointCompleted, Job: cp.Job, ID: cp.ID, Operation: op.Status().ID, Checkpoint: &cp, Reason: string(out.Full.Code),
+		Message: fmt.Sprintf("checkpoint %d completed (%s): %d keys, %d elements, stall %.1f ms", cp.ID, how(cp), cp.Keys, cp.Elements, cp.StallMs)})
 	if out.RecordErr != nil {
 		j.c.emit(Event{Kind: EventRecordFailed, Job: cp.Job, ID: cp.ID, Message: "the record in the state store could not be written: " + out.RecordErr.Error()})
 	}
+}
+
+// how says what a checkpoint read, in a word or two.
+func how(cp snapshot.Checkpoint) string {
+	if cp.Incremental {
+		return "incremental"
+	}
+	if cp.SelfChecked {
+		return "full, self-check passed"
+	}
+	return "full"
 }
 
 func lineageOf(m *snapshot.Manifest) lineage {

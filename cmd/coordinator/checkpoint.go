@@ -19,7 +19,8 @@ func (a *app) checkpointCommand() *cli.Command {
 		{Name: "create", Usage: "take a checkpoint now; with --name a savepoint", ArgsUsage: "JOB", Action: a.checkpointCreate, Flags: []cli.Flag{
 			&cli.StringFlag{Name: "name", Usage: "make it a savepoint, kept until you delete it"},
 			&cli.StringFlag{Name: "note", Usage: "a remark"},
-			&cli.StringFlag{Name: "grade", Usage: "how to cut: auto, paused, snapshot, …"}, waitFlag()}},
+			&cli.StringFlag{Name: "grade", Usage: "how to cut: auto, precopy, paused, snapshot"},
+			&cli.BoolFlag{Name: "verify-live", Usage: "read everything and compare it with what tracking believed since the checkpoint before"}, waitFlag()}},
 		{Name: "list", Usage: "the whole history", ArgsUsage: "JOB", Action: a.checkpointList},
 		{Name: "show", Usage: "one checkpoint, the newest restorable without ID", ArgsUsage: "JOB [ID]", Action: a.checkpointShow},
 		{Name: "verify", Usage: "read a checkpoint whole and report every problem", ArgsUsage: "JOB [ID]", Action: a.checkpointVerify},
@@ -55,7 +56,7 @@ func (a *app) checkpointCreate(ctx *cli.Context) error {
 		return err
 	}
 	var op api.Operation
-	if err := c.Call(ctx.Context, http.MethodPost, jobPath(args[0], "/checkpoints"), api.CreateCheckpoint{Name: ctx.String("name"), Note: ctx.String("note"), Grade: grade}, &op); err != nil {
+	if err := c.Call(ctx.Context, http.MethodPost, jobPath(args[0], "/checkpoints"), api.CreateCheckpoint{Name: ctx.String("name"), Note: ctx.String("note"), Grade: grade, VerifyLive: ctx.Bool("verify-live")}, &op); err != nil {
 		return err
 	}
 	if !ctx.Bool("wait") {
@@ -68,6 +69,15 @@ func (a *app) checkpointCreate(ctx *cli.Context) error {
 		cp := op.Checkpoint
 		fmt.Fprintf(w, "%s %s completed in %s: %s keys, %s elements, %s (%s stored), grade %s, writers waited %.1f ms\n",
 			cp.Kind, nameOf(*cp), millis(cp.DurationMs), count(cp.Keys), count(cp.Elements), size(cp.Bytes), size(cp.StoredBytes), cp.Grade, cp.StallMs)
+		if cp.Incremental {
+			fmt.Fprintf(w, "incremental: what had changed since checkpoint %d\n", cp.Parent)
+		}
+		if len(cp.Hot) > 0 {
+			fmt.Fprintf(w, "warning: written faster than it could be read: %s\n", hot(cp.Hot))
+		}
+		if ctx.Bool("verify-live") {
+			fmt.Fprintln(w, verdict(*cp))
+		}
 		if cp.Missing > 0 {
 			fmt.Fprintf(w, "warning: %s indexed keys do not exist\n", count(cp.Missing))
 		}
@@ -93,10 +103,10 @@ func (a *app) checkpointList(ctx *cli.Context) error {
 			return
 		}
 		now := time.Now()
-		t := newTable(w, "ID", "KIND", "STATE", "TRIGGER", "AGE", "TOOK", "STALL", "KEYS", "ELEMENTS", "SIZE", "STORED", "P", "REMARKS")
+		t := newTable(w, "ID", "KIND", "STATE", "TRIGGER", "AGE", "TOOK", "STALL", "KEYS", "ELEMENTS", "SIZE", "STORED", "READ", "P", "REMARKS")
 		for _, cp := range out.Items {
 			t.AppendRow([]any{nameOf(cp), cp.Kind, cp.State, cp.Trigger, since(cp.StartedAt, now), millis(cp.DurationMs),
-				fmt.Sprintf("%.1f ms", cp.StallMs), count(cp.Keys), count(cp.Elements), size(cp.Bytes), size(cp.StoredBytes), cp.Parallelism, marks(cp)})
+				fmt.Sprintf("%.1f ms", cp.StallMs), count(cp.Keys), count(cp.Elements), size(cp.Bytes), size(cp.StoredBytes), extent(cp), cp.Parallelism, marks(cp)})
 		}
 		t.Render()
 	})
@@ -127,9 +137,10 @@ func showDetail(w io.Writer, d api.Detail, now time.Time) {
 		return
 	}
 	line(w, "cut", "grade %s at %s, writers waited %.1f ms, took %s", d.Grade, when(*d.CutAt), d.StallMs, millis(d.DurationMs))
+	showHow(w, d.Checkpoint)
 	line(w, "state of", "job %s, prefix %s, %s", quoted(d.Identity.Job), quoted(d.Identity.Prefix), d.Identity.Server)
-	line(w, "holds", "%s keys, %s elements, %s; %d indexed keys did not exist", count(d.Keys), count(d.Elements), size(d.Bytes), d.Missing)
-	line(w, "stored", "%s new, %s in %d chunks in all, format %d", size(d.StoredBytes), size(d.FullBytes), d.Chunks, d.Format)
+	line(w, "holds", "%s keys, %s elements, %s%s; %d indexed keys did not exist", count(d.Keys), count(d.Elements), about(d.Checkpoint), size(d.Bytes), d.Missing)
+	line(w, "stored", "%s new, %s in %d chunks in all, %s, format %d", size(d.StoredBytes), size(d.FullBytes), d.Chunks, layers(d.Layers), d.Format)
 	line(w, "parallelism", "%d of at most %d, hash %s, epoch %d", d.Parallelism, d.MaxParallelism, d.KeyGroups.Hash, d.Epoch)
 	if len(d.States) > 0 {
 		t := newTable(w, "OPERATOR", "STATE", "TYPE", "KEYS", "ELEMENTS", "SIZE")

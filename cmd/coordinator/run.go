@@ -92,7 +92,7 @@ func openRedis(ctx context.Context, file config.File) (*redis.Backend, error) {
 	}
 	b, err := redis.Open(ctx, redis.Config{
 		URL: file.Redis.URL, Password: password, CAFile: file.Redis.CAFile,
-		CertFile: file.Redis.CertFile, KeyFile: file.Redis.KeyFile, Lazy: true,
+		CertFile: file.Redis.CertFile, KeyFile: file.Redis.KeyFile, Lazy: true, Tracking: string(file.Redis.Tracking),
 	})
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Config, "", "redis")

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -209,15 +210,13 @@ func (r routes) checkpoints() {
 		if err != nil {
 			return Operation{}, fault.Wrap(err, fault.Usage, "", "create a checkpoint")
 		}
-		switch grade {
-		case snapshot.GradeAuto, snapshot.GradePaused, snapshot.GradeSnapshot:
-		default:
-			return Operation{}, fault.New(fault.Refused, "ask for auto, paused or snapshot", "grade %s is not there yet", grade)
+		if !slices.Contains(config.Grades, grade) {
+			return Operation{}, fault.New(fault.Refused, "ask for auto, precopy, paused or snapshot", "grade %s is not there yet", grade)
 		}
 		if in.Body.Grade == "" {
 			grade = ""
 		}
-		return started(c.Checkpoint(ctx, in.Job, coordinator.CheckpointRequest{Name: in.Body.Name, Note: in.Body.Note, Grade: grade}))
+		return started(c.Checkpoint(ctx, in.Job, coordinator.CheckpointRequest{Name: in.Body.Name, Note: in.Body.Note, Grade: grade, VerifyLive: in.Body.VerifyLive}))
 	})
 	add(r, http.MethodGet, at+"/{checkpoint}", "show-checkpoint", "One checkpoint with what its manifest says", 200, func(ctx context.Context, in *CheckpointPath) (Detail, error) {
 		cp, err := c.Resolve(ctx, in.Job, in.which())

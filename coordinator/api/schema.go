@@ -52,6 +52,7 @@ func schemas() huma.Registry {
 	r := huma.NewMapRegistry("#/components/schemas/", schemaName)
 	text := reflect.TypeFor[string]()
 	r.RegisterTypeAlias(reflect.TypeFor[config.Duration](), text)
+	r.RegisterTypeAlias(reflect.TypeFor[config.Rate](), text)
 	r.RegisterTypeAlias(reflect.TypeFor[snapshot.ChunkID](), text)
 	return r
 }

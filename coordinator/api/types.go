@@ -21,6 +21,8 @@ type CreateCheckpoint struct {
 	Name  string         `json:"name,omitempty" doc:"makes it a savepoint with this name" maxLength:"200"`
 	Note  string         `json:"note,omitempty" maxLength:"2000"`
 	Grade snapshot.Grade `json:"grade,omitempty" doc:"the job's own when empty"`
+	// VerifyLive: a difference fails the checkpoint with reason tracking.
+	VerifyLive bool `json:"verifyLive,omitempty" doc:"read everything and compare it with what tracking believed since the checkpoint before"`
 }
 
 // Restore is the body of POST /v1/jobs/{job}/restore and …/restore/plan.
@@ -59,9 +61,18 @@ func detail(c snapshot.Checkpoint, m *snapshot.Manifest) Detail {
 	if m == nil {
 		return d
 	}
-	d.CutAt, d.Identity, d.Server, d.Format, d.Chunks = &m.CutAt, &m.Identity, &m.Server, m.Format, len(m.Chunks)
+	d.CutAt, d.Identity, d.Server, d.Format, d.Chunks = &m.CutAt, &m.Identity, &m.Server, m.Format, chunks(m)
 	d.KeyGroups, d.Ranges, d.OperatorStates, d.States, d.Groups = &m.KeyGroups, m.Ranges, m.OperatorStates, m.States, m.Groups
 	return d
+}
+
+// chunks is how many chunks a checkpoint needs, in all layers.
+func chunks(m *snapshot.Manifest) int {
+	n := 0
+	for range m.AllChunks() {
+		n++
+	}
+	return n
 }
 
 // KeyPlace is where a key belongs.

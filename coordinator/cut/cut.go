@@ -9,7 +9,6 @@ import (
 
 	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
-	"keyframe/keygroups"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 )
@@ -33,9 +32,17 @@ type Request struct {
 	Grade       snapshot.Grade // "" is the job's own
 	Incarnation string         // that the state must have; "" skips the check
 	RunID       string         // of the server that was looked at; "" skips the check
+	Epoch       uint64         // of the state that was looked at
 	Unseen      error          // why the state could not be looked at: the attempt fails with it
 	After       snapshot.ID    // the id must be greater
 	Indexed     uint64         // names that the index had before; an index that is empty now is lost
+	// Base is what the last completed checkpoint left, nil when it left
+	// nothing: NoBase says why (Restarted when it doesn't).
+	Base   *Base
+	NoBase Full
+	// VerifyLive asks for a self-check: everything is read and compared with
+	// what tracking believed.
+	VerifyLive bool
 	// Started is told the id once the attempt is recorded; may be nil.
 	Started func(snapshot.ID)
 	// Progress is told how far the cut is; may be nil.
@@ -48,6 +55,11 @@ type Outcome struct {
 	// even be recorded.
 	Checkpoint *snapshot.Checkpoint
 	Manifest   *snapshot.Manifest // of a completed one
+	// Base is what a completed one leaves for the next; the request's is used
+	// up. After a failure the request's can be used again.
+	Base *Base
+	// Full says why it is a full one.
+	Full Full
 	// RecordErr says that the job's record could not be told of the completed
 	// checkpoint: no failure of the checkpoint.
 	RecordErr error
@@ -78,17 +90,23 @@ func (t Taker) Take(ctx context.Context, req Request) (Outcome, error) {
 	if req.Unseen != nil {
 		return t.failed(ctx, w, req, req.Unseen)
 	}
-	m, err := t.fill(ctx, w, req)
+	base, release, why, err := t.stand(ctx, req)
+	defer release()
+	if err != nil {
+		return t.failed(ctx, w, req, err)
+	}
+	a := &attempt{t: t, req: req, w: w, began: t.Now(), base: base, full: why}
+	err = a.fill(ctx)
 	if err == nil {
-		if err = w.Commit(ctx, m); err != nil {
+		if err = w.Commit(ctx, a.m); err != nil {
 			err = &storeError{err}
 		}
 	}
 	if err != nil {
 		return t.failed(ctx, w, req, err)
 	}
-	out := Outcome{Checkpoint: &m.Checkpoint, Manifest: m}
-	out.RecordErr = t.note(context.WithoutCancel(ctx), req, statebackend.Notes{Checkpoint: w.ID(), CheckpointAt: *m.Checkpoint.CompletedAt}, m.Incarnation)
+	out := Outcome{Checkpoint: &a.m.Checkpoint, Manifest: a.m, Full: a.full, Base: a.leave()}
+	out.RecordErr = t.note(context.WithoutCancel(ctx), req, statebackend.Notes{Checkpoint: w.ID(), CheckpointAt: *a.m.Checkpoint.CompletedAt}, a.m.Incarnation)
 	return out, nil
 }
 
@@ -117,55 +135,6 @@ func (t Taker) failed(ctx context.Context, w snapshot.Writer, req Request, err e
 	}}, err
 }
 
-// fill cuts and encodes, and gives the manifest to commit.
-func (t Taker) fill(ctx context.Context, w snapshot.Writer, req Request) (*snapshot.Manifest, error) {
-	began := t.Now()
-	// Written before the cut, so that a state which knows it is no older than
-	// this cut (I5). Where it can't be written (a server that is out of memory)
-	// the checkpoint is worth more than the note: the cut reads what is there.
-	if err := t.note(ctx, req, statebackend.Notes{Attempt: w.ID()}, req.Incarnation); err != nil && !tolerable(err) {
-		return nil, err
-	}
-	enc := snapshot.NewEncoder(ctx, markedWriter{w}, snapshot.EncoderOptions{})
-	progress := func(keys, elements, bytes uint64) {
-		if req.Progress != nil {
-			req.Progress("cut", keys, elements, bytes)
-		}
-	}
-	progress(0, 0, 0)
-	count := newCounter(enc, req.Job.Key(), req.Job.MaxParallelism, progress)
-	c, err := t.Backend.Cut(ctx, t.cutRequest(req), count)
-	if err != nil {
-		return nil, err
-	}
-	if err := fits(req.Job, c); err != nil {
-		return nil, err
-	}
-	sum, err := enc.Close()
-	if err != nil {
-		return nil, err
-	}
-	if req.Indexed > 0 && sum.Keys+sum.Missing == 0 {
-		return nil, fmt.Errorf("%w: the index %q is gone, and %d names were in it", statebackend.ErrStateLost, req.Job.Key().Index(), req.Indexed)
-	}
-	progress(sum.Keys, sum.Elements, sum.Bytes)
-	return t.manifest(w, req, began, c, sum, count), nil
-}
-
-func (t Taker) cutRequest(req Request) statebackend.CutRequest {
-	r := statebackend.CutRequest{
-		Job: req.Job.Key(), Grade: req.Grade, Incarnation: req.Incarnation, RunID: req.RunID,
-		MaxPause: time.Duration(req.Job.Checkpoint.MaxPause),
-	}
-	if r.Grade == "" {
-		r.Grade = req.Job.Checkpoint.Grade
-	}
-	for _, s := range req.Job.Sources {
-		r.Sources = append(r.Sources, statebackend.SourceRef{Topic: s.Topic, Group: s.Group})
-	}
-	return r
-}
-
 func tolerable(err error) bool {
 	return errors.Is(err, statebackend.ErrNoRoom) || errors.Is(err, statebackend.ErrPermission)
 }
@@ -191,27 +160,4 @@ func fits(job config.Job, c statebackend.Cut) error {
 		return fault.Wrap(err, fault.Refused, "make the configuration fit; changing max parallelism or hash is rekeying", "state of job %q", job.Name)
 	}
 	return nil
-}
-
-func (t Taker) manifest(w snapshot.Writer, req Request, began time.Time, c statebackend.Cut, sum snapshot.Summary, count *counter) *snapshot.Manifest {
-	ended := t.Now()
-	parallelism, ranges := req.Job.Parallelism, []keygroups.Range(nil)
-	if c.Assigned != nil {
-		parallelism, ranges = c.Assigned.Parallelism, c.Assigned.Ranges
-	}
-	return &snapshot.Manifest{
-		Format: snapshot.FormatVersion,
-		Checkpoint: snapshot.Checkpoint{
-			Job: req.Job.Name, ID: w.ID(), Kind: req.Kind, Name: req.Name, Note: req.Note, Trigger: req.Trigger,
-			State: snapshot.StateCompleted, Grade: c.Grade, StartedAt: began, CompletedAt: &ended,
-			DurationMs: ended.Sub(began).Milliseconds(), StallMs: float64(c.Stall.Microseconds()) / 1000,
-			Keys: sum.Keys, Elements: sum.Elements, Bytes: sum.Bytes, Missing: sum.Missing,
-			StoredBytes: w.StoredBytes(), FullBytes: sum.Stored, Parent: req.Parent,
-			Parallelism: parallelism, MaxParallelism: req.Job.MaxParallelism, Epoch: c.Record.Epoch, Sources: c.Positions,
-		},
-		Identity:    snapshot.Identity{Server: t.Backend.Server(), Prefix: req.Job.Prefix, Job: req.Job.Name},
-		Incarnation: c.Record.Incarnation, Attempt: c.Record.Attempt,
-		Server: c.Server, CutAt: c.At, KeyGroups: req.Job.Rule(), Ranges: ranges,
-		OperatorStates: c.Operators, States: count.stateStats(), Groups: count.groupStats(), Chunks: sum.Chunks,
-	}
 }

@@ -19,6 +19,8 @@ var reasons = []struct {
 	{statebackend.ErrPermission, snapshot.FailPermission},
 	{statebackend.ErrAuth, snapshot.FailPermission},
 	{statebackend.ErrGrade, snapshot.FailPermission},
+	{ErrTracking, snapshot.FailTracking},
+	{statebackend.ErrStall, snapshot.FailStall},
 	{statebackend.ErrPauseExpired, snapshot.FailPause},
 	{statebackend.ErrStateLost, snapshot.FailState},
 	{statebackend.ErrStateOlder, snapshot.FailState},

@@ -39,6 +39,8 @@ var (
 	lastElements  = desc("last_checkpoint_elements", "Elements in the newest completed checkpoint.", "job")
 	lastMissing   = desc("last_checkpoint_missing_keys", "Indexed keys that did not exist.", "job")
 	lastCompleted = desc("last_checkpoint_completed_timestamp_seconds", "When the newest checkpoint was completed.", "job")
+	lastLayers    = desc("last_checkpoint_layers", "Layers that a restore of the newest completed checkpoint reads.", "job")
+	lastRounds    = desc("last_checkpoint_rounds", "How often what had been written meanwhile was read again before the pause.", "job")
 	goodAge       = desc("last_good_checkpoint_age_seconds", "Age of the newest restorable checkpoint.", "job")
 	lastRestored  = desc("last_restore_timestamp_seconds", "When the state was last restored, recovered or rescaled, since the coordinator started.", "job")
 	inProgress    = desc("checkpoints_in_progress", "1 while a checkpoint is being taken.", "job")
@@ -99,6 +101,8 @@ func (m *Metrics) collectJob(gauge func(*prometheus.Desc, float64, ...string), j
 	name := label(j.Name)
 	m.triggered.WithLabelValues(name) // zero is shown too
 	m.attempts.WithLabelValues(name, "completed", "")
+	m.partial.WithLabelValues(name)
+	m.checks.WithLabelValues(name, "failed")
 	m.mu.Lock()
 	restored, ok := m.restored[j.Name]
 	m.mu.Unlock()
@@ -140,6 +144,8 @@ func (m *Metrics) collectLast(gauge func(*prometheus.Desc, float64, ...string), 
 	gauge(lastKeys, float64(c.Keys), name)
 	gauge(lastElements, float64(c.Elements), name)
 	gauge(lastMissing, float64(c.Missing), name)
+	gauge(lastLayers, float64(max(c.Layers, 1)), name)
+	gauge(lastRounds, float64(c.Rounds), name)
 	gauge(lastCompleted, seconds(*c.CompletedAt), name)
 }
 

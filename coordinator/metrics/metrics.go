@@ -4,6 +4,7 @@ package metrics
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -29,6 +30,11 @@ type Metrics struct {
 	attempts  *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
 	stall     *prometheus.HistogramVec
+	stored    *prometheus.CounterVec
+	full      *prometheus.CounterVec
+	partial   *prometheus.CounterVec
+	checks    *prometheus.CounterVec
+	merges    *prometheus.CounterVec
 	events    *prometheus.CounterVec
 	restores  *prometheus.CounterVec
 	restoring *prometheus.HistogramVec
@@ -56,10 +62,15 @@ func New(now func() time.Time) *Metrics {
 	m.attempts = counter("checkpoint_attempts_total", "Checkpoint attempts that ended, by outcome and reason of failure.", "job", "outcome", "reason")
 	m.duration = histogram("checkpoint_duration_seconds", "Duration of completed checkpoints.", prometheus.ExponentialBuckets(0.01, 2, 18), "job")
 	m.stall = histogram("checkpoint_stall_seconds", "How long writers waited because of a cut.", prometheus.ExponentialBuckets(0.00025, 2, 18), "job")
+	m.stored = counter("checkpoint_stored_bytes_total", "Bytes that were new in completed checkpoints.", "job")
+	m.partial = counter("checkpoints_incremental_total", "Completed checkpoints that read and stored only what had changed.", "job")
+	m.full = counter("checkpoints_full_total", "Completed checkpoints that read everything, by why they did.", "job", "reason")
+	m.checks = counter("self_checks_total", "Comparisons of all state with what tracking believed, by outcome.", "job", "outcome")
+	m.merges = counter("merges_total", "Merges of a checkpoint's layers in the background, by outcome.", "job", "outcome")
 	m.events = counter("events_total", "Events by kind.", "job", "kind")
 	m.restores = counter("restores_total", "Restores, recoveries and rescales that ended, by outcome.", "job", "kind", "outcome")
 	m.restoring = histogram("restore_duration_seconds", "Duration of completed restores.", prometheus.ExponentialBuckets(0.01, 2, 18), "job")
-	m.registry.MustRegister(m.triggered, m.attempts, m.duration, m.stall, m.events, m.restores, m.restoring, m,
+	m.registry.MustRegister(m.triggered, m.attempts, m.duration, m.stall, m.stored, m.partial, m.full, m.checks, m.merges, m.events, m.restores, m.restoring, m,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -88,14 +99,37 @@ func (m *Metrics) OnEvent(e coordinator.Event) {
 	case coordinator.EventCheckpointCompleted:
 		m.attempts.WithLabelValues(job, "completed", "").Inc()
 		if c := e.Checkpoint; c != nil {
-			m.duration.WithLabelValues(job).Observe(float64(c.DurationMs) / 1000)
-			m.stall.WithLabelValues(job).Observe(c.StallMs / 1000)
+			m.completed(job, c, e.Reason)
 		}
 	case coordinator.EventCheckpointFailed:
 		m.attempts.WithLabelValues(job, "failed", reason(e.Reason)).Inc()
+	case coordinator.EventSelfCheckFailed:
+		m.checks.WithLabelValues(job, "failed").Inc()
+	case coordinator.EventCheckpointMerged:
+		m.merges.WithLabelValues(job, "completed").Inc()
+	case coordinator.EventMergeFailed:
+		m.merges.WithLabelValues(job, "failed").Inc()
 	default:
 		m.onRestore(job, e)
 	}
+}
+
+// completed counts a completed checkpoint; why is the code of why it is full.
+func (m *Metrics) completed(job string, c *snapshot.Checkpoint, why string) {
+	m.duration.WithLabelValues(job).Observe(float64(c.DurationMs) / 1000)
+	m.stall.WithLabelValues(job).Observe(c.StallMs / 1000)
+	m.stored.WithLabelValues(job).Add(float64(c.StoredBytes))
+	if c.SelfChecked {
+		m.checks.WithLabelValues(job, "passed").Inc()
+	}
+	if c.Incremental {
+		m.partial.WithLabelValues(job).Inc()
+		return
+	}
+	if !slices.Contains(coordinator.FullReasons(), why) {
+		why = "other"
+	}
+	m.full.WithLabelValues(job, why).Inc()
 }
 
 // onRestore counts what ends a restore, a recovery or a rescale.
@@ -137,7 +171,7 @@ func (m *Metrics) forget(job string) {
 	m.mu.Unlock()
 	of := prometheus.Labels{"job": label(job)}
 	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
-		m.triggered, m.attempts, m.duration, m.stall, m.events, m.restores, m.restoring,
+		m.triggered, m.attempts, m.duration, m.stall, m.stored, m.partial, m.full, m.checks, m.merges, m.events, m.restores, m.restoring,
 	} {
 		v.DeletePartialMatch(of)
 	}
@@ -147,7 +181,7 @@ func (m *Metrics) forget(job string) {
 func reason(r string) string {
 	switch f := snapshot.FailureReason(r); f {
 	case snapshot.FailTimeout, snapshot.FailAborted, snapshot.FailInterrupted, snapshot.FailConnection, snapshot.FailPermission,
-		snapshot.FailPause, snapshot.FailKey, snapshot.FailState, snapshot.FailStore, snapshot.FailInternal:
+		snapshot.FailPause, snapshot.FailStall, snapshot.FailTracking, snapshot.FailKey, snapshot.FailState, snapshot.FailStore, snapshot.FailInternal:
 		return r
 	case "":
 		return "unrecorded" // the attempt failed before the store had a row of it

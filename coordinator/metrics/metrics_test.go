@@ -36,7 +36,7 @@ func lastCheckpoint() *snapshot.Checkpoint {
 	return &snapshot.Checkpoint{
 		Job: "flights", ID: 41, State: snapshot.StateCompleted, StartedAt: completed.Add(-2500 * time.Millisecond), CompletedAt: &completed,
 		DurationMs: 2500, StallMs: 1.75, Keys: 11, Elements: 222, Bytes: 3333, StoredBytes: 444, FullBytes: 5555, Missing: 6,
-		Bad: "damaged",
+		Bad: "damaged", Layers: 12, Rounds: 13,
 	}
 }
 
@@ -103,6 +103,7 @@ func TestGaugesOfJobsAndStore(t *testing.T) {
 		"keyframe_last_checkpoint_id{}": 41, "keyframe_last_checkpoint_duration_seconds{}": 2.5, "keyframe_last_checkpoint_stall_seconds{}": 0.00175,
 		"keyframe_last_checkpoint_stored_bytes{}": 444, "keyframe_last_checkpoint_full_bytes{}": 5555, "keyframe_last_checkpoint_logical_bytes{}": 3333,
 		"keyframe_last_checkpoint_keys{}": 11, "keyframe_last_checkpoint_elements{}": 222, "keyframe_last_checkpoint_missing_keys{}": 6,
+		"keyframe_last_checkpoint_layers{}": 12, "keyframe_last_checkpoint_rounds{}": 13,
 		"keyframe_last_checkpoint_completed_timestamp_seconds{}": float64(completed.Unix()),
 		"keyframe_last_good_checkpoint_age_seconds{}":            600, // not that of the damaged one
 		"keyframe_checkpoints_in_progress{}":                     1, "keyframe_checkpoint_failures_in_a_row{}": 9, "keyframe_skipped_ticks_total{}": 8,

@@ -26,6 +26,9 @@ type built struct {
 // outcome before it gives it, as far as memory allows; whole says whether that
 // was all of it.
 func (e *Executor) build(ctx context.Context, w snapshot.Writer, r *ready, started time.Time, p Progress) (b *built, whole bool, err error) {
+	if n := len(r.base.Layers); n > 0 {
+		return nil, false, fault.New(fault.Internal, "report it as a bug", "checkpoint %d has %d layers over its base: a rescale needs them merged", r.base.Checkpoint.ID, n)
+	}
 	kept := &keep{next: w, src: e.Store, limit: keepBytes}
 	enc := snapshot.NewEncoder(ctx, kept, snapshot.EncoderOptions{})
 	names := newSummaries(r.ops.job)
@@ -130,7 +133,7 @@ func (r *ready) newManifest(w snapshot.Writer, b *built, names *summaries, sum s
 	for _, ref := range chunks {
 		m.Checkpoint.FullBytes += ref.Stored
 	}
-	m.Ranges, m.OperatorStates, m.Chunks = r.compute.Ranges, b.states, chunks
+	m.Ranges, m.OperatorStates, m.Chunks, m.Sorted = r.compute.Ranges, b.states, chunks, false
 	m.States = restate(r.base.States, old, names)
 	return &m
 }
