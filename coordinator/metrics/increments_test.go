@@ -25,6 +25,7 @@ func TestWhatCheckpointsReadIsCounted(t *testing.T) {
 	}
 	m.OnEvent(coordinator.Event{Kind: coordinator.EventCheckpointFailed, Job: "flights", Reason: string(snapshot.FailStall), At: now})
 	m.OnEvent(coordinator.Event{Kind: coordinator.EventCheckpointFailed, Job: "flights", Reason: string(snapshot.FailTracking), At: now})
+	scrape(t, m) // a job that is new to the counters shows from then on
 	samples := scrape(t, m)
 	for series, want := range map[string]float64{
 		`keyframe_checkpoint_stored_bytes_total{job="flights"}`:                                1530,
