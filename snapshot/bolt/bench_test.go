@@ -2,6 +2,9 @@ package bolt
 
 import (
 	"context"
+	"encoding/binary"
+	"hash/crc32"
+	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -64,5 +67,44 @@ func BenchmarkCheckpoint(b *testing.B) {
 			}
 			require.NoError(b, db.Close())
 		})
+	}
+}
+
+// BenchmarkUpkeep compacts and backs up 1 GiB in 2,048 chunks with as much
+// free, and says how long writers were held off.
+func BenchmarkUpkeep(b *testing.B) {
+	ctx := context.Background()
+	db, err := Open(ctx, filepath.Join(b.TempDir(), "keyframe.db"), Options{})
+	require.NoError(b, err)
+	defer func() { require.NoError(b, db.Close()) }()
+	fill := func(from uint64) snapshot.Writer {
+		w, err := db.Begin(ctx, storetest.Attempt("flights"))
+		require.NoError(b, err)
+		for i := range uint64(2048) {
+			c := largeChunk(from + i)
+			body := len(c.Data) - crc32.Size
+			binary.LittleEndian.PutUint32(c.Data[body:], crc32.Checksum(c.Data[:body], castagnoli))
+			_, err := w.WriteChunk(ctx, c)
+			require.NoError(b, err)
+		}
+		_, err = w.(*writer).land()
+		require.NoError(b, err)
+		return w
+	}
+	first, second := fill(0), fill(1<<20)
+	defer second.Abort()
+	first.Abort()
+	storetest.MustBeSwept(b, db)
+	for b.Loop() {
+		res, err := db.Compact(ctx, nil)
+		require.NoError(b, err)
+		b.ReportMetric(res.HeldMs, "heldMs")
+		b.ReportMetric(float64(res.DurationMs), "compactMs")
+		b.ReportMetric(float64(res.AfterBytes)/1e6, "afterMB")
+		file := filepath.Join(b.TempDir(), "copy.db")
+		backup, err := db.Backup(ctx, file, nil)
+		require.NoError(b, err)
+		b.ReportMetric(float64(backup.DurationMs), "backupMs")
+		require.NoError(b, os.Remove(file))
 	}
 }
