@@ -132,7 +132,7 @@ func underPause(t *testing.T, s *redistest.Server, w Watch) {
 		})
 	}
 	defer func() { cancel(); writers.Wait() }()
-	rounds := pauseRounds{s: s, guard: s.Client(), w: w, log: p, mirror: map[string]string{}}
+	rounds := pauseRounds{at: position(t, s), guard: s.Client(), w: w, log: p, mirror: map[string]string{}}
 	for round := range 40 {
 		require.Eventually(t, func() bool {
 			p.mu.Lock()
@@ -147,7 +147,7 @@ func underPause(t *testing.T, s *redistest.Server, w Watch) {
 }
 
 type pauseRounds struct {
-	s      *redistest.Server
+	at     Position // asked for once, so that nothing comes between the pause and the Barrier
 	guard  *redis.Client
 	w      Watch
 	log    *pauseLog
@@ -157,7 +157,7 @@ type pauseRounds struct {
 
 func (p *pauseRounds) run(t *testing.T, round int) {
 	require.NoError(t, p.guard.Do(t.Context(), "CLIENT", "PAUSE", 10_000, "WRITE").Err())
-	require.NoError(t, p.w.Barrier(patient(t), position(t, p.s)))
+	require.NoError(t, p.w.Barrier(patient(t), p.at))
 	m := p.w.Take()
 	require.False(t, m.All, m.Reason)
 	marked := names(m)
