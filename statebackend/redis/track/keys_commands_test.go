@@ -13,9 +13,9 @@ import (
 	"keyframe/internal/redistest"
 )
 
-// groupCommands change only a stream's consumer groups. The server doesn't
+// unannounced change only a stream's consumer groups. The server doesn't
 // announce that, which NewKeys says.
-var groupCommands = []string{
+var unannounced = []string{
 	"xack", "xautoclaim", "xclaim", "xgroup|create", "xgroup|createconsumer", "xgroup|delconsumer", "xgroup|destroy",
 	"xgroup|setid", "xreadgroup", "xsetid",
 }
@@ -58,7 +58,7 @@ func TestKeysEveryWriteCommandIsAnnounced(t *testing.T) {
 	c := s.Client()
 	w := watch(t, start(t, s, NewKeys), Scope{Root: "j"})
 	payload := dumped(t, c, "src")
-	seen := nameSet(slices.Concat(notForKeys)...)
+	seen := keyNameSet(slices.Concat(notForKeys)...)
 	before := dumpAll(t, c)
 	for line := range strings.FieldsFuncSeq(keyWrites, func(r rune) bool { return r == '|' || r == '\n' }) {
 		args := args(line)
@@ -76,7 +76,7 @@ func TestKeysEveryWriteCommandIsAnnounced(t *testing.T) {
 		}
 		m := settled(t, s, w)
 		require.False(t, m.All, line)
-		silent := slices.Contains(groupCommands, command) && !strings.Contains(line, "MKSTREAM")
+		silent := slices.Contains(unannounced, command) && !strings.Contains(line, "MKSTREAM")
 		for _, key := range changed {
 			require.Equal(t, !silent, whole(m, key), "%s: %s", line, key)
 		}

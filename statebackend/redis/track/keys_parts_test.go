@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func nameSet(names ...string) map[string]struct{} {
+func keyNameSet(names ...string) map[string]struct{} {
 	all := make(map[string]struct{}, len(names))
 	for _, n := range names {
 		all[n] = struct{}{}
@@ -28,12 +28,12 @@ func TestKeyPrefixes(t *testing.T) {
 		{[]string{"", "x"}, []string{""}},
 		{[]string{"\xff\x00", "*", "[a]"}, []string{"*", "[a]", "a:b:", "\xff\x00"}},
 	} {
-		require.Equal(t, c.want, keyPrefixes("a:b:", nameSet(c.extra...)), "%q", c.extra)
+		require.Equal(t, c.want, keyPrefixes("a:b:", keyNameSet(c.extra...)), "%q", c.extra)
 	}
 }
 
 func TestKeyPrefixesOfManyNamesAreCutShortTogether(t *testing.T) {
-	extra := nameSet()
+	extra := keyNameSet()
 	for i := range 3000 {
 		extra[fmt.Sprintf("stream:topic:%d:p:%d", i%50, i)] = struct{}{}
 	}
@@ -41,7 +41,7 @@ func TestKeyPrefixesOfManyNamesAreCutShortTogether(t *testing.T) {
 	require.Len(t, got, 51, "50 topics and the root")
 	require.Contains(t, got, "stream:topic:7:p:")
 
-	wild := nameSet() // 200 first bytes: there is no way but everything
+	wild := keyNameSet() // 200 first bytes: there is no way but everything
 	for i := range 200 {
 		wild[string([]byte{byte(i), 'x'})] = struct{}{}
 	}
@@ -51,7 +51,7 @@ func TestKeyPrefixesOfManyNamesAreCutShortTogether(t *testing.T) {
 func TestKeyPrefixesCoverAndDoNotOverlap(t *testing.T) {
 	name := rapid.StringMatching(`[ab:*]{0,6}`)
 	rapid.Check(t, func(t *rapid.T) {
-		extra := nameSet(rapid.SliceOfN(name, 0, 200).Draw(t, "extra")...)
+		extra := keyNameSet(rapid.SliceOfN(name, 0, 200).Draw(t, "extra")...)
 		below := name.Draw(t, "root") + ":"
 		got := keyPrefixes(below, extra)
 		require.NotEmpty(t, got)
