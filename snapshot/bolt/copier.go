@@ -13,12 +13,14 @@ import (
 )
 
 // Sizes of a copy in bytes. A step is one short read transaction of the store
-// and one write transaction of the copy: memory is bounded by it, and a writer
-// that must wait for readers (when the map grows) waits for one step at most.
+// and one write transaction of the copy: memory is bounded by it (twice), and a
+// writer that must wait for readers (when the map grows) waits for one step at
+// most. bbolt writes the last page of a bucket anew in each transaction, so
+// that smaller steps leave more of the copy free: 12 % with 8 MiB, 25 % with 4.
 // What was written is synced now and then, so that little is left to be synced
 // while writers wait.
 const (
-	stepBytes = 4 << 20
+	stepBytes = 8 << 20
 	syncBytes = 64 << 20
 )
 

@@ -29,8 +29,15 @@
 // made; nothing names them yet. [Writer.Commit] then writes the manifest, the
 // completed row and the references of all chunks in one transaction: the one
 // commit point. A chunk with refs 0 that no running attempt needs is garbage:
-// it is removed when the attempt fails or the last manifest goes, in small
-// transactions, and what a crash left is removed when the file is opened.
+// it is removed in the background, in small transactions, when the attempt has
+// failed or the last manifest has gone (see sweeper), and what a crash left
+// when the file has been opened. Whether a chunk goes is decided within the
+// transaction that removes it: by its count, and by the attempts and readers
+// that need it.
+//
+// A rewrite ([DB.Rewrite]) is committed by one transaction too, which swaps the
+// manifest, the row and the references. The old manifest's own chunks stay
+// while anybody holds the checkpoint who held it before.
 //
 // Damage can make a count wrong. Open raises those that are too low, before it
 // sweeps, so that no sweep takes a chunk that a manifest names. When a
@@ -48,7 +55,19 @@
 // which costs a decompression and a SHA-256 over it, about 1 ms per MiB; a damaged
 // one is stored again under its references, which mends all checkpoints that
 // share it. Commit checks those that the manifest names and the attempt did
-// not write. What goes bad after its check is for a verification to find.
+// not write; of an incremental checkpoint's, which are nearly all, the
+// checksums of some megabytes in turn. What goes bad after its check is for a
+// verification to find.
+//
+// # Upkeep
+//
+// The file never shrinks by itself: freed pages are used again. [DB.Compact]
+// and [DB.Backup] make a copy while the store works (see copier): in short
+// transactions, because a long one would block the writer when the map must
+// grow, and would keep every page that is freed meanwhile from being used
+// again. Writers are held off only for the end, in which what changed is copied
+// again and both files are compared. A copy is opened and locked from its first
+// byte on, so that a compaction's rename is the only thing that changes.
 //
 // # Trust
 //
@@ -59,7 +78,9 @@
 //
 // The path must lead to the open file whenever something is committed. Once it
 // does not (removed, replaced, the folder moved), the store writes no more and
-// says how to get at the file while the process lives.
+// says how to get at the file while the process lives. A compaction looks too
+// before it replaces the file. Who waited for the lock of the old file opens
+// the new one.
 //
 // The free list is written with each transaction (bbolt's default): without it
 // bbolt would have to scan the file in a goroutine at every start and after
