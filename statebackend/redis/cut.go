@@ -59,7 +59,7 @@ type watchedSink struct {
 	err error
 }
 
-var _ snapshot.Sink = (*watchedSink)(nil)
+var _ snapshot.RunSink = (*watchedSink)(nil)
 
 func (s *watchedSink) keep(err error) error {
 	if err != nil && s.err == nil {
@@ -73,6 +73,11 @@ func (s *watchedSink) BeginKey(k snapshot.Key) error { return s.keep(s.to.BeginK
 
 // Element passes on.
 func (s *watchedSink) Element(e snapshot.Element) error { return s.keep(s.to.Element(e)) }
+
+// Elements passes on.
+func (s *watchedSink) Elements(run []snapshot.Element) error {
+	return s.keep(snapshot.PushElements(s.to, run))
+}
 
 // Part passes on.
 func (s *watchedSink) Part(b []byte) error { return s.keep(s.to.Part(b)) }

@@ -17,6 +17,8 @@ type stream struct {
 	part  []byte
 	name  []byte
 	read  int64 // bytes of bulks so far; reset by whoever measures
+	parts [][]byte
+	elems []snapshot.Element
 }
 
 // bulk reads the header of a bulk that has to be there.
@@ -165,6 +167,9 @@ func (s *stream) valueFrom(e snapshot.Element) error {
 	return nil
 }
 
+// maxScore is the length of the longest score that is read, in bytes.
+const maxScore = 64
+
 // score reads a bulk that is the score of a zset member.
 func (s *stream) score() (float64, error) {
 	h, err := s.bulk()
@@ -172,7 +177,7 @@ func (s *stream) score() (float64, error) {
 		return 0, err
 	}
 	// A zset's member is read into part; scores are short.
-	var digits [64]byte
+	var digits [maxScore]byte
 	if h.Len > int64(len(digits)) {
 		return 0, fmt.Errorf("%w: score of %d bytes", resp.ErrProtocol, h.Len)
 	}

@@ -1,9 +1,6 @@
 package resp
 
-import (
-	"fmt"
-	"io"
-)
+import "fmt"
 
 // BodyLeft is how many bytes of the open bulk are still unread.
 func (c *Conn) BodyLeft() int64 { return c.bodyLeft }
@@ -21,20 +18,14 @@ func (c *Conn) Chunk(limit int) ([]byte, error) {
 	if c.bodyLeft == 0 {
 		return nil, c.endBody()
 	}
-	if c.r.Buffered() == 0 {
-		if _, err := c.r.Peek(1); err != nil {
+	if c.at == c.end {
+		if err := c.fill(); err != nil {
 			return nil, c.fail(fmt.Errorf("read reply: %w", eof(err)))
 		}
 	}
-	n := int(min(int64(c.r.Buffered()), c.bodyLeft, int64(max(limit, 1))))
-	// Neither Peek nor Discard of what is buffered fails or moves the buffer.
-	b, err := c.r.Peek(n)
-	if err != nil {
-		return nil, c.fail(fmt.Errorf("read reply: %w", eof(err)))
-	}
-	if _, err := c.r.Discard(n); err != nil {
-		return nil, c.fail(fmt.Errorf("read reply: %w", eof(err)))
-	}
+	n := int(min(int64(c.end-c.at), c.bodyLeft, int64(max(limit, 1))))
+	b := c.in[c.at : c.at+n : c.at+n]
+	c.at += n
 	c.bodyLeft -= int64(n)
 	return b, nil
 }
@@ -48,7 +39,7 @@ func (c *Conn) ReadBulk(buf []byte) (int, error) {
 	if !c.bodyOpen || (c.bodyLeft > 0 && len(buf) == 0) {
 		return 0, nil
 	}
-	n, err := io.ReadFull(c.r, buf[:min(int64(len(buf)), c.bodyLeft)])
+	n, err := c.readFull(buf[:min(int64(len(buf)), c.bodyLeft)])
 	if err != nil {
 		return n, c.fail(fmt.Errorf("read reply: %w", eof(err)))
 	}
@@ -110,12 +101,12 @@ func elements(h Header) int64 {
 // endBody reads the CR LF behind a bulk.
 func (c *Conn) endBody() error {
 	c.bodyOpen = false
-	var end [2]byte
-	if _, err := io.ReadFull(c.r, end[:]); err != nil {
+	if err := c.need(2); err != nil {
 		return c.fail(fmt.Errorf("read reply: %w", eof(err)))
 	}
-	if end != [2]byte{'\r', '\n'} {
-		return c.fail(fmt.Errorf("%w: %q behind a bulk", ErrProtocol, end[:]))
+	if end := c.in[c.at : c.at+2]; end[0] != '\r' || end[1] != '\n' {
+		return c.fail(fmt.Errorf("%w: %q behind a bulk", ErrProtocol, end))
 	}
+	c.at += 2
 	return nil
 }

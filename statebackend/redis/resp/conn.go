@@ -9,20 +9,12 @@
 package resp
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"time"
-)
-
-// Buffer sizes in bytes. The read buffer is also the longest line (status,
-// error text, number) that is accepted.
-const (
-	readBuffer  = 256 << 10
-	writeBuffer = 64 << 10
 )
 
 // ErrProtocol (wrapped) says that the peer sent something that isn't RESP2.
@@ -48,8 +40,11 @@ func (e *Stopped) Unwrap() error { return e.Cause }
 // SetDeadline may be called from another.
 type Conn struct {
 	nc net.Conn
-	r  *bufio.Reader
-	w  *bufio.Writer
+
+	in      []byte // buffer of what was read: in[at:end] is to be taken
+	at, end int
+	later   error  // of the network, behind what is buffered
+	out     []byte // to be sent
 
 	err error // sticky
 
@@ -67,11 +62,7 @@ type Conn struct {
 
 // NewConn takes over an open, authenticated network connection.
 func NewConn(nc net.Conn) *Conn {
-	return &Conn{
-		nc: nc,
-		r:  bufio.NewReaderSize(nc, readBuffer),
-		w:  bufio.NewWriterSize(nc, writeBuffer),
-	}
+	return &Conn{nc: nc}
 }
 
 // Close closes the network connection. It may be called twice and from

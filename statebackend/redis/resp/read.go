@@ -1,7 +1,7 @@
 package resp
 
 import (
-	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -107,16 +107,24 @@ func (c *Conn) Next() (Header, error) {
 
 // line reads up to and without CR LF. The slice is valid until the next read.
 func (c *Conn) line() ([]byte, error) {
-	line, err := c.r.ReadSlice('\n')
-	switch {
-	case errors.Is(err, bufio.ErrBufferFull):
-		return nil, fmt.Errorf("%w: a line longer than %d bytes", ErrProtocol, readBuffer)
-	case err != nil:
-		return nil, fmt.Errorf("read reply: %w", eof(err))
-	case len(line) < 3 || line[len(line)-2] != '\r':
-		return nil, fmt.Errorf("%w: line %.40q", ErrProtocol, line)
+	seen := 0
+	for {
+		b := c.buffered()
+		if i := bytes.IndexByte(b[seen:], '\n'); i >= 0 {
+			line := b[:seen+i+1]
+			c.at += len(line)
+			if len(line) < 3 || line[len(line)-2] != '\r' {
+				return nil, fmt.Errorf("%w: line %.40q", ErrProtocol, line)
+			}
+			return line[:len(line)-2], nil
+		}
+		seen = len(b)
+		if err := c.fill(); errors.Is(err, errFull) {
+			return nil, fmt.Errorf("%w: a line longer than %d bytes", ErrProtocol, readBuffer)
+		} else if err != nil {
+			return nil, fmt.Errorf("read reply: %w", eof(err))
+		}
 	}
-	return line[:len(line)-2], nil
 }
 
 // eof tells an end in the middle of a conversation from an orderly one.

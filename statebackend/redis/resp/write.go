@@ -29,7 +29,8 @@ func (c *Conn) BeginCommand(n int) error {
 		return c.misuse("a command has at least one argument")
 	}
 	c.argsLeft = n
-	return c.header('*', int64(n))
+	c.header('*', int64(n))
+	return nil
 }
 
 // Arg writes one argument. The bytes may be reused after the call.
@@ -46,10 +47,14 @@ func (c *Conn) ArgString(s string) error {
 	if err := c.ArgHeader(int64(len(s))); err != nil || s == "" {
 		return err
 	}
-	if _, err := c.w.WriteString(s); err != nil {
+	c.argLeft = 0
+	if len(s) < writeBuffer {
+		c.out = append(c.out, s...)
+		return c.closeArg()
+	}
+	if err := c.put([]byte(s)); err != nil {
 		return c.fail(fmt.Errorf("write: %w", err))
 	}
-	c.argLeft = 0
 	return c.closeArg()
 }
 
@@ -75,9 +80,7 @@ func (c *Conn) ArgHeader(size int64) error {
 	}
 	c.argsLeft--
 	c.argOpen, c.argLeft = true, size
-	if err := c.header('$', size); err != nil {
-		return err
-	}
+	c.header('$', size)
 	if size == 0 {
 		return c.closeArg()
 	}
@@ -95,14 +98,13 @@ func (c *Conn) Write(b []byte) (int, error) {
 	if !c.argOpen || int64(len(b)) > c.argLeft {
 		return 0, c.misuse(fmt.Sprintf("%d bytes written where an argument takes %d", len(b), c.argLeft))
 	}
-	n, err := c.w.Write(b)
-	if err != nil {
-		return n, c.fail(fmt.Errorf("write: %w", err))
+	if err := c.put(b); err != nil {
+		return 0, c.fail(fmt.Errorf("write: %w", err))
 	}
-	if c.argLeft -= int64(n); c.argLeft == 0 {
-		return n, c.closeArg()
+	if c.argLeft -= int64(len(b)); c.argLeft == 0 {
+		return len(b), c.closeArg()
 	}
-	return n, nil
+	return len(b), nil
 }
 
 // Flush sends what is buffered. The last command must be whole.
@@ -110,7 +112,7 @@ func (c *Conn) Flush() error {
 	if err := c.ready(); err != nil {
 		return err
 	}
-	if err := c.w.Flush(); err != nil {
+	if err := c.send(); err != nil {
 		return c.fail(fmt.Errorf("write: %w", err))
 	}
 	return nil
@@ -129,19 +131,15 @@ func (c *Conn) ready() error {
 
 func (c *Conn) closeArg() error {
 	c.argOpen = false
-	if _, err := c.w.WriteString("\r\n"); err != nil {
+	c.out = append(c.out, '\r', '\n')
+	if err := c.spill(); err != nil {
 		return c.fail(fmt.Errorf("write: %w", err))
 	}
 	return nil
 }
 
-func (c *Conn) header(kind byte, n int64) error {
-	var line [24]byte
-	b := append(line[:0], kind)
-	b = strconv.AppendInt(b, n, 10)
-	b = append(b, '\r', '\n')
-	if _, err := c.w.Write(b); err != nil {
-		return c.fail(fmt.Errorf("write: %w", err))
-	}
-	return nil
+func (c *Conn) header(kind byte, n int64) {
+	c.out = append(c.out, kind)
+	c.out = strconv.AppendInt(c.out, n, 10)
+	c.out = append(c.out, '\r', '\n')
 }
