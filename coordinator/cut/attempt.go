@@ -182,10 +182,7 @@ func (a *attempt) place(m *snapshot.Manifest) error {
 	if m.Chunks, m.Layers, err = snapshot.Stack(parent, a.sum.Layers); err != nil {
 		return fmt.Errorf("layers of checkpoint %d: %w", a.w.ID(), err)
 	}
-	m.Checkpoint.Layers = 1 + len(m.Layers)
-	for ref := range m.AllChunks() {
-		m.Checkpoint.FullBytes += ref.Stored
-	}
+	settleBytes(m)
 	return nil
 }
 

@@ -79,27 +79,31 @@ func (g Merger) Merge(ctx context.Context, job config.Job, base *Base) error {
 	if p.from == 0 {
 		return g.Flatten(ctx, job, base)
 	}
-	return g.Flatten(ctx, job, base)
+	return g.rewrite(ctx, base, func(w snapshot.Rewriter) (*snapshot.Manifest, error) {
+		return snapshot.Merge(ctx, g.Store, base.Manifest, p.from, w, snapshot.EncoderOptions{})
+	})
 }
 
 // Flatten makes everything a new base, and counts it anew: where bytes were
 // estimated they are exact then.
 func (g Merger) Flatten(ctx context.Context, job config.Job, base *Base) error {
 	d := newDraft(newTally(job.Key(), base.Manifest.Checkpoint.MaxParallelism))
-	err := g.rewrite(ctx, base, func(w snapshot.Rewriter, m *snapshot.Manifest) error {
+	err := g.rewrite(ctx, base, func(w snapshot.Rewriter) (*snapshot.Manifest, error) {
 		enc := snapshot.NewEncoder(ctx, w, snapshot.EncoderOptions{})
-		count := newCounter(enc, d, func(string, uint64, uint64, uint64) {})
-		if err := snapshot.Walk(ctx, g.Store, m, count); err != nil {
-			return err
+		// It checks every checksum and count, and the totals.
+		if err := snapshot.Walk(ctx, g.Store, base.Manifest, newCounter(enc, d, func(string, uint64, uint64, uint64) {})); err != nil {
+			return nil, err
 		}
 		sum, err := enc.Close()
 		if err != nil {
-			return err
+			return nil, err
 		}
+		m := *base.Manifest
+		m.Format = snapshot.FormatVersion
 		m.Chunks, m.Layers, m.Sorted = sum.Chunks, nil, sum.Sorted
 		m.States, m.Groups = d.stateStats(), d.groupStats()
 		m.Checkpoint.Bytes, m.Checkpoint.BytesEstimated = sum.Bytes, false
-		return nil
+		return &m, nil
 	})
 	if err == nil && base.ledger != nil {
 		base.ledger = d.settle()
@@ -107,27 +111,33 @@ func (g Merger) Flatten(ctx context.Context, job config.Job, base *Base) error {
 	return err
 }
 
-// rewrite replaces the manifest of base's checkpoint by what change makes of it.
-func (g Merger) rewrite(ctx context.Context, base *Base, change func(w snapshot.Rewriter, m *snapshot.Manifest) error) error {
+// rewrite replaces the manifest of base's checkpoint by the one that change
+// gives, whose chunks it has written.
+func (g Merger) rewrite(ctx context.Context, base *Base, change func(w snapshot.Rewriter) (*snapshot.Manifest, error)) error {
 	job, id := base.Manifest.Checkpoint.Job, base.Manifest.Checkpoint.ID
 	w, err := g.Store.Rewrite(ctx, job, id)
 	if err != nil {
 		return fmt.Errorf("rewrite checkpoint %d of job %q: %w", id, job, err)
 	}
 	defer w.Abort()
-	m := *base.Manifest
-	if err := change(w, &m); err != nil {
+	m, err := change(w)
+	if err == nil {
+		settleBytes(m)
+		err = w.Commit(ctx, m)
+	}
+	if err != nil {
 		return fmt.Errorf("merge the layers of checkpoint %d of job %q: %w", id, job, err)
 	}
+	base.Manifest = m
+	return nil
+}
+
+// settleBytes makes the figures that follow from the chunks.
+func settleBytes(m *snapshot.Manifest) {
 	c := &m.Checkpoint
 	c.Layers, c.FullBytes = 1+len(m.Layers), 0
 	for ref := range m.AllChunks() {
 		c.FullBytes += ref.Stored
 	}
 	c.StoredBytes = min(c.StoredBytes, c.FullBytes)
-	if err := w.Commit(ctx, &m); err != nil {
-		return fmt.Errorf("merge the layers of checkpoint %d of job %q: %w", id, job, err)
-	}
-	base.Manifest = &m
-	return nil
 }
