@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -72,4 +73,58 @@ func BenchmarkDecode(b *testing.B) {
 	}
 	b.SetBytes(int64(sum.Bytes))
 	b.ReportMetric(fields*float64(b.N)/b.Elapsed().Seconds(), "elements/s")
+}
+
+// layeredBench is a base of 16 hashes of 62,500 fields, and layers that each
+// patch one field in a hundred.
+func layeredBench(b *testing.B, layers int) (*saved, *Manifest) {
+	const hashes, fields = 16, 62_500
+	s := &saved{}
+	names := make([]string, hashes)
+	for i := range names {
+		names[i] = "job:big:" + strconv.Itoa(i)
+	}
+	slices.SortFunc(names, func(a, b string) int { return CompareNames([]byte(a), []byte(b)) })
+	enc := NewEncoder(context.Background(), s, EncoderOptions{})
+	for _, name := range names {
+		require.NoError(b, pushHash(enc, name, fields))
+	}
+	for layer := range layers {
+		require.NoError(b, enc.NextLayer())
+		for _, name := range names {
+			require.NoError(b, enc.BeginKey(Key{Section: SectionKeyed, Op: OpPatch, Type: TypeHash, Name: []byte(name), Count: fields}))
+			for i := layer; i < fields; i += 100 {
+				value := []byte(`{"count":` + strconv.Itoa(i) + `,"mean":99.5,"name":"airport-of-the-layer"}`)
+				require.NoError(b, enc.Element(Element{Field: []byte("s:key-" + strconv.Itoa(i)), Size: uint64(len(value)), Value: value}))
+			}
+			require.NoError(b, enc.EndKey(KeyEnd{}))
+		}
+	}
+	sum, err := enc.Close()
+	require.NoError(b, err)
+	m := manifestOf(sum)
+	m.Layers = sum.Layers[1:]
+	m.Sorted = sum.Sorted
+	c := &m.Checkpoint
+	c.Keys, c.Elements, c.BytesEstimated, c.FullBytes = hashes, hashes*fields, true, sum.Stored
+	return s, m
+}
+
+// BenchmarkWalkLayers reads a million fields with 0, 1 and 7 layers over them.
+func BenchmarkWalkLayers(b *testing.B) {
+	for _, layers := range []int{0, 1, 7} {
+		b.Run(strconv.Itoa(layers+1), func(b *testing.B) {
+			s, m := layeredBench(b, layers)
+			var bytes uint64
+			for ref := range m.AllChunks() {
+				bytes += ref.Raw
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				require.NoError(b, Walk(context.Background(), s, m, nothing{}))
+			}
+			b.SetBytes(int64(bytes))
+			b.ReportMetric(float64(m.Checkpoint.Elements)*float64(b.N)/b.Elapsed().Seconds(), "elements/s")
+		})
+	}
 }

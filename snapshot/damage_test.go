@@ -15,7 +15,7 @@ import (
 var ctx = context.Background()
 
 // smallOnes are few bytes in several chunks of several sections.
-func smallOnes(t testing.TB) *saved {
+func smallOnes(t tb) *saved {
 	keys := []RecordedKey{
 		hashKey(SectionKeyed, "job:a", 9), listKey(SectionKeyed, "job:b", 14),
 		key(SectionKeyed, TypeString, "job:c", element("", text(400, "c"), 0)),
@@ -133,7 +133,7 @@ func TestListsOfChunksThatLieAreNoticed(t *testing.T) {
 }
 
 // forge replaces the content of s by chunks of these raw contents.
-func forge(t testing.TB, raws ...[]byte) *saved {
+func forge(t tb, raws ...[]byte) *saved {
 	t.Helper()
 	s := &saved{}
 	var sum Summary

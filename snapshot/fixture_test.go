@@ -6,12 +6,17 @@ import (
 	"math"
 	"reflect"
 	"strconv"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"keyframe/keygroups"
 )
+
+// tb is a test, a benchmark or a property.
+type tb interface {
+	require.TestingT
+	Helper()
+}
 
 // element makes an element with its whole value.
 func element(field, value string, score float64) RecordedElement {
@@ -100,7 +105,7 @@ type saved struct {
 	keys []RecordedKey
 }
 
-func encode(t testing.TB, target int, keys []RecordedKey) *saved {
+func encode(t tb, target int, keys []RecordedKey) *saved {
 	t.Helper()
 	s := &saved{keys: keys}
 	enc := NewEncoder(context.Background(), &s.MemChunks, EncoderOptions{ChunkTarget: target})
@@ -143,7 +148,7 @@ func manifestOf(sum Summary) *Manifest {
 	return m
 }
 
-func walk(t testing.TB, s *saved, sections ...Section) []RecordedKey {
+func walk(t tb, s *saved, sections ...Section) []RecordedKey {
 	t.Helper()
 	var r Recorder
 	require.NoError(t, Walk(context.Background(), s, s.m, &r, sections...))
@@ -152,7 +157,7 @@ func walk(t testing.TB, s *saved, sections ...Section) []RecordedKey {
 
 // bySection puts keys into the order in which a walk gives them, and adds the
 // ends that an encoder computes.
-func bySection(t testing.TB, keys []RecordedKey) []RecordedKey {
+func bySection(t tb, keys []RecordedKey) []RecordedKey {
 	t.Helper()
 	var r Recorder
 	for s := SectionKeyed; s <= SectionSource; s++ {
@@ -166,7 +171,7 @@ func bySection(t testing.TB, keys []RecordedKey) []RecordedKey {
 }
 
 // verified is what every test that wrote a checkpoint ends with.
-func verified(t testing.TB, s *saved) {
+func verified(t tb, s *saved) {
 	t.Helper()
 	problems, err := Verify(context.Background(), s, s.m)
 	require.NoError(t, err)
@@ -174,7 +179,7 @@ func verified(t testing.TB, s *saved) {
 }
 
 // same compares two streams whole, with their order, in few words.
-func same(t testing.TB, want, got []RecordedKey, note ...any) {
+func same(t tb, want, got []RecordedKey, note ...any) {
 	t.Helper()
 	require.Empty(t, DiffKeys(want, got), note...)
 	require.True(t, reflect.DeepEqual(want, got), "the same keys in another order")

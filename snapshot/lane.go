@@ -63,7 +63,6 @@ func (l *lane) ready(ctx context.Context) (bool, error) {
 	if err := l.load(l.section, got.opened); err != nil {
 		return false, l.failed(err)
 	}
-	l.totals.chunk(l.at.ref)
 	return true, nil
 }
 

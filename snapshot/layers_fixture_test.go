@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 )
@@ -34,7 +33,7 @@ func inOrder(keys []RecordedKey) []RecordedKey {
 }
 
 // keys are the world as a walk gives it, ends and all.
-func (w world) keys(t testing.TB) []RecordedKey {
+func (w world) keys(t tb) []RecordedKey {
 	t.Helper()
 	var r Recorder
 	require.NoError(t, Replay(inOrder(slices.Collect(maps.Values(w))), &r))
@@ -115,7 +114,7 @@ func layerOf(from, to world, whole func(RecordedKey) bool) []RecordedKey {
 func sameKey(a, b RecordedKey) bool { return len(diffKey(&a, &b)) == 0 }
 
 // encodeLayers writes layers; over says that they stand over a parent.
-func encodeLayers(t testing.TB, to ChunkWriter, opts EncoderOptions, layers ...[]RecordedKey) Summary {
+func encodeLayers(t tb, to ChunkWriter, opts EncoderOptions, layers ...[]RecordedKey) Summary {
 	t.Helper()
 	enc := NewEncoder(ctx, to, opts)
 	for i, keys := range layers {
@@ -131,7 +130,7 @@ func encodeLayers(t testing.TB, to ChunkWriter, opts EncoderOptions, layers ...[
 
 // stacked is a manifest over the parent (nil for none) whose numbers are those
 // of the world that it holds.
-func stacked(t testing.TB, parent *Manifest, sum Summary, w world) *Manifest {
+func stacked(t tb, parent *Manifest, sum Summary, w world) *Manifest {
 	t.Helper()
 	base, layers, err := Stack(parent, sum.Layers)
 	require.NoError(t, err)
@@ -165,7 +164,7 @@ func stacked(t testing.TB, parent *Manifest, sum Summary, w world) *Manifest {
 }
 
 // layeredOf writes worlds one over the other into one checkpoint.
-func layeredOf(t testing.TB, opts EncoderOptions, worlds ...world) *saved {
+func layeredOf(t tb, opts EncoderOptions, worlds ...world) *saved {
 	t.Helper()
 	s := &saved{}
 	var layers [][]RecordedKey
@@ -185,7 +184,7 @@ func layeredOf(t testing.TB, opts EncoderOptions, worlds ...world) *saved {
 }
 
 // holds checks that a checkpoint is the world, in the order of its keys.
-func holds(t testing.TB, s *saved, w world) {
+func holds(t tb, s *saved, w world) {
 	t.Helper()
 	verified(t, s)
 	got := walk(t, s)

@@ -8,7 +8,7 @@ import (
 )
 
 // merged merges and checks that only what should differ does.
-func merged(t testing.TB, s *saved, from, target int) *saved {
+func merged(t tb, s *saved, from, target int) *saved {
 	t.Helper()
 	before, err := EncodeManifest(s.m)
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestAMergeAboveTheBaseKeepsWhatTheBaseNeeds(t *testing.T) {
 }
 
 // rawKeys are the records of one chunk of a layer as they stand there.
-func rawKeys(t testing.TB, s *saved, ref ChunkRef) []RecordedKey {
+func rawKeys(t tb, s *saved, ref ChunkRef) []RecordedKey {
 	t.Helper()
 	var rec Recorder
 	r := newReader(&Manifest{Layers: []Layer{{Names: MaxChunk}}}, 1, &rec)
