@@ -15,15 +15,16 @@ const keyRights = "+hello +client|tracking +ping +info"
 type keyTimes struct {
 	quiet  time.Duration // silence after which a link is asked for a sign of life
 	missed int           // how many such PINGs without an answer are death
+	write  time.Duration // for one command to be written
 	dial   time.Duration // for one attempt to connect
 	first  time.Duration // that Watch waits for its first attempt
 	denied time.Duration // between attempts after the server has refused
-	busy   time.Duration // before a PING is repeated that a busy server refused
+	busy   time.Duration // before a question is repeated that a busy server refused
 }
 
 var defaultKeyTimes = keyTimes{
-	quiet: 10 * time.Second, missed: 3, dial: 10 * time.Second, first: 5 * time.Second,
-	denied: 30 * time.Second, busy: 10 * time.Millisecond,
+	quiet: 10 * time.Second, missed: 3, write: 10 * time.Second, dial: 10 * time.Second,
+	first: 5 * time.Second, denied: 30 * time.Second, busy: 10 * time.Millisecond,
 }
 
 // NewKeys makes a tracker of whole keys, which listens to what the server
@@ -50,11 +51,11 @@ var defaultKeyTimes = keyTimes{
 //   - A key whose time has come but that the server hasn't deleted yet. Its
 //     expiry is part of what was read.
 //
-// Memory is that of Limits.Bytes for the marks of each watch, and some 100 KiB
-// for its connection, whatever the server sends. Each key that is written on
-// the server costs it a comparison with every prefix that is watched: those
-// are one for the job and one for each extra name, cut short together beyond
-// maxPrefixes.
+// Memory is that of Limits.Bytes for the marks of each watch, some 100 KiB for
+// its connection, and up to 4 MiB more if the server has names or statistics
+// of that length. Each key that is written on the server costs it a comparison
+// with every prefix that is watched: those are one for the job and one for
+// each extra name, cut short together from maxPrefixes on.
 func NewKeys(opts Options) Tracker { return newKeys(opts, defaultKeyTimes) }
 
 func newKeys(opts Options, times keyTimes) *keyTracker {

@@ -23,7 +23,7 @@ func BenchmarkKeysInvalidation(b *testing.B) {
 		for j := range batch {
 			some = append(some, fmt.Sprintf("streaming:runtime:job:cg:group:topic:flights:p:%d:state:op:%07d", i, j))
 		}
-		pushes[i] = []byte(invalidation(some...))
+		pushes[i] = []byte(keyInvalidation(some...))
 	}
 	for name, c := range map[string]struct{ limit, takeEach int }{
 		"new": {1 << 30, 1}, "again": {1 << 30, 1 << 30}, "all": {1, 1 << 30},
@@ -31,7 +31,7 @@ func BenchmarkKeysInvalidation(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			w := newKeyWatch(newKeys(Options{Limits: Limits{Bytes: c.limit}}, defaultKeyTimes), Scope{Root: "streaming:runtime:job"})
 			w.marks.take()
-			r := newResp3(&endless{pushes: pushes}, w)
+			r := newResp3(&endlessPushes{pushes: pushes}, w)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i += batch {
 				if err := r.skipPush(); err != nil {
@@ -55,14 +55,14 @@ func (r *resp3) skipPush() error {
 	return r.push(count)
 }
 
-// endless repeats pushes.
-type endless struct {
+// endlessPushes repeats pushes.
+type endlessPushes struct {
 	pushes [][]byte
 	at     int
 	left   bytes.Reader
 }
 
-func (e *endless) Read(b []byte) (int, error) {
+func (e *endlessPushes) Read(b []byte) (int, error) {
 	if e.left.Len() == 0 {
 		e.left.Reset(e.pushes[e.at%len(e.pushes)])
 		e.at++

@@ -13,9 +13,9 @@ import (
 	"keyframe/internal/redistest"
 )
 
-// unannounced change only a stream's consumer groups. The server doesn't
+// keyUnannounced change only a stream's consumer groups. The server doesn't
 // announce that, which NewKeys says.
-var unannounced = []string{
+var keyUnannounced = []string{
 	"xack", "xautoclaim", "xclaim", "xgroup|create", "xgroup|createconsumer", "xgroup|delconsumer", "xgroup|destroy",
 	"xgroup|setid", "xreadgroup", "xsetid",
 }
@@ -57,26 +57,26 @@ func TestKeysEveryWriteCommandIsAnnounced(t *testing.T) {
 	s := redistest.Start(t)
 	c := s.Client()
 	w := watch(t, start(t, s, NewKeys), Scope{Root: "j"})
-	payload := dumped(t, c, "src")
+	payload := keyDumped(t, c, "src")
 	seen := keyNameSet(slices.Concat(notForKeys)...)
-	before := dumpAll(t, c)
+	before := keyDumpAll(t, c)
 	for line := range strings.FieldsFuncSeq(keyWrites, func(r rune) bool { return r == '|' || r == '\n' }) {
 		args := args(line)
 		if args[0] == "RESTORE" {
 			args[3] = payload
 		}
-		command := commandName(args)
+		command := keyCommandName(args)
 		seen[command] = struct{}{}
 		s.Do(args...)
-		now := dumpAll(t, c)
-		changed := changes(before, now)
+		now := keyDumpAll(t, c)
+		changed := keyChanges(before, now)
 		before = now
 		if !strings.HasSuffix(line, "DB 1") {
 			require.NotEmpty(t, changed, "%s changes nothing", line)
 		}
 		m := settled(t, s, w)
 		require.False(t, m.All, line)
-		silent := slices.Contains(unannounced, command) && !strings.Contains(line, "MKSTREAM")
+		silent := slices.Contains(keyUnannounced, command) && !strings.Contains(line, "MKSTREAM")
 		for _, key := range changed {
 			require.Equal(t, !silent, whole(m, key), "%s: %s", line, key)
 		}
@@ -86,8 +86,8 @@ func TestKeysEveryWriteCommandIsAnnounced(t *testing.T) {
 	}
 }
 
-// commandName is a command as COMMAND LIST has it.
-func commandName(args []any) string {
+// keyCommandName is a command as COMMAND LIST has it.
+func keyCommandName(args []any) string {
 	name := strings.ToLower(fmt.Sprint(args[0]))
 	if name == "xgroup" {
 		name += "|" + strings.ToLower(fmt.Sprint(args[1]))
@@ -95,15 +95,15 @@ func commandName(args []any) string {
 	return name
 }
 
-func dumped(t *testing.T, c *redis.Client, key string) string {
+func keyDumped(t *testing.T, c *redis.Client, key string) string {
 	require.NoError(t, c.HSet(t.Context(), key, "field", "value").Err())
 	payload, err := c.Dump(t.Context(), key).Result()
 	require.NoError(t, err)
 	return payload
 }
 
-// dumpAll is each key's content and expiry.
-func dumpAll(t *testing.T, c *redis.Client) map[string]string {
+// keyDumpAll is each key's content and expiry.
+func keyDumpAll(t *testing.T, c *redis.Client) map[string]string {
 	all := map[string]string{}
 	for _, key := range c.Keys(t.Context(), "j:*").Val() {
 		payload, err := c.Dump(t.Context(), key).Result()
@@ -113,7 +113,7 @@ func dumpAll(t *testing.T, c *redis.Client) map[string]string {
 	return all
 }
 
-func changes(before, now map[string]string) (keys []string) {
+func keyChanges(before, now map[string]string) (keys []string) {
 	for key, was := range before {
 		if is, ok := now[key]; !ok || is != was {
 			keys = append(keys, key)
@@ -140,10 +140,10 @@ func TestKeysBlockedClientsWritesAreMarked(t *testing.T) {
 	s.Do("RPUSH", "j:from", "element")
 	require.NoError(t, <-done)
 	m := settled(t, s, w)
-	require.Equal(t, []string{"j:from", "j:to"}, names(m))
+	require.Equal(t, []string{"j:from", "j:to"}, keyNames(m))
 }
 
-func names(m Marks) []string {
+func keyNames(m Marks) []string {
 	all := make([]string, 0, len(m.Keys))
 	for name := range m.Keys {
 		all = append(all, name)
@@ -159,7 +159,7 @@ func TestKeysSwapDB(t *testing.T) {
 	tr := start(t, s, NewKeys)
 	w := watch(t, tr, Scope{Root: "j"})
 	s.Do("SET", "j:a", "1")
-	require.Equal(t, []string{"j:a"}, names(settled(t, s, w)))
+	require.Equal(t, []string{"j:a"}, keyNames(settled(t, s, w)))
 	for name, swap := range map[string]func(){
 		"plain":  func() { s.Do("SWAPDB", 0, 1) },
 		"script": func() { s.Do("EVAL", "return redis.call('swapdb', 0, 2)", 0) },
@@ -177,7 +177,7 @@ func TestKeysSwapDB(t *testing.T) {
 		require.True(t, m.All, name)
 		require.Regexp(t, "SWAPDB|RESETSTAT|statistics", m.Reason, name)
 		s.Do("SET", "j:b", name)
-		require.Equal(t, []string{"j:b"}, names(settled(t, s, w)), name)
+		require.Equal(t, []string{"j:b"}, keyNames(settled(t, s, w)), name)
 	}
 	late := watch(t, tr, Scope{Root: "j"})
 	require.False(t, settled(t, s, late).All, "what happened before the watch")
@@ -200,5 +200,5 @@ func TestKeysFlushOfAnotherDatabase(t *testing.T) {
 	require.True(t, settled(t, s, w).All)
 	s.Do("DEBUG", "RELOAD")
 	require.True(t, settled(t, s, w).All, "a reload is a database that was emptied")
-	require.Empty(t, names(settled(t, s, w)))
+	require.Empty(t, keyNames(settled(t, s, w)))
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fake is a server that says what real ones say seldom: it answers each
+// keyFake is a server that says what real ones say seldom: it answers each
 // command with a set text.
-type fake struct {
+type keyFake struct {
 	listener net.Listener
 	done     sync.WaitGroup
 
@@ -28,12 +28,14 @@ type fake struct {
 	heard   []string
 }
 
-func newFake(t *testing.T) *fake {
+var keyStatsAnswer = fmt.Sprintf("=%d\r\ntxt:%s\r\n", len(keyStatsText)+4, keyStatsText)
+
+func newKeyFake(t *testing.T) *keyFake {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	f := &fake{listener: l, freed: make(chan struct{}), answers: map[string]string{
+	f := &keyFake{listener: l, freed: make(chan struct{}), answers: map[string]string{
 		"HELLO": "%1\r\n+proto\r\n:3\r\n", "CLIENT": "+OK\r\n", "PING": "+PONG\r\n",
-		"INFO": fmt.Sprintf("=%d\r\ntxt:%s\r\n", len(statsText)+4, statsText),
+		"INFO": keyStatsAnswer,
 	}}
 	f.done.Go(f.accept)
 	t.Cleanup(func() {
@@ -45,26 +47,26 @@ func newFake(t *testing.T) *fake {
 	return f
 }
 
-func (f *fake) dial(ctx context.Context) (net.Conn, error) {
+func (f *keyFake) dial(ctx context.Context) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, "tcp", f.listener.Addr().String())
 }
 
 // answer changes what a command gets from now on.
-func (f *fake) answer(command, text string) {
+func (f *keyFake) answer(command, text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.answers[command] = text
 }
 
 // hold keeps the answers back from the next such command on.
-func (f *fake) hold(command string) {
+func (f *keyFake) hold(command string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held = command
 }
 
-func (f *fake) release() {
+func (f *keyFake) release() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held = ""
@@ -73,7 +75,7 @@ func (f *fake) release() {
 }
 
 // cut closes all connections.
-func (f *fake) cut() {
+func (f *keyFake) cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, nc := range f.conns {
@@ -83,7 +85,7 @@ func (f *fake) cut() {
 }
 
 // push writes to all connections, unasked.
-func (f *fake) push(t *testing.T, text string) {
+func (f *keyFake) push(t *testing.T, text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, nc := range f.conns {
@@ -93,7 +95,7 @@ func (f *fake) push(t *testing.T, text string) {
 }
 
 // count is how often a command was received.
-func (f *fake) count(command string) (n int) {
+func (f *keyFake) count(command string) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.heard {
@@ -104,7 +106,7 @@ func (f *fake) count(command string) (n int) {
 	return n
 }
 
-func (f *fake) accept() {
+func (f *keyFake) accept() {
 	for {
 		nc, err := f.listener.Accept()
 		if err != nil {
@@ -117,18 +119,18 @@ func (f *fake) accept() {
 	}
 }
 
-func (f *fake) hangUp(nc net.Conn) {
+func (f *keyFake) hangUp(nc net.Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.conns = slices.DeleteFunc(f.conns, func(c net.Conn) bool { return c == nc })
 	_ = nc.Close() // it may be closed
 }
 
-func (f *fake) serve(nc net.Conn) {
+func (f *keyFake) serve(nc net.Conn) {
 	defer f.hangUp(nc)
 	r := bufio.NewReader(nc)
 	for {
-		args, err := readCommand(r)
+		args, err := readKeyCommand(r)
 		if err != nil {
 			return
 		}
@@ -148,7 +150,7 @@ func (f *fake) serve(nc net.Conn) {
 	}
 }
 
-func readCommand(r *bufio.Reader) ([]string, error) {
+func readKeyCommand(r *bufio.Reader) ([]string, error) {
 	var n int
 	if _, err := fmt.Fscanf(r, "*%d\r\n", &n); err != nil {
 		return nil, err

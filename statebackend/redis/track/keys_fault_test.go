@@ -16,18 +16,18 @@ import (
 	"keyframe/internal/redistest"
 )
 
-// times makes trackers with other periods than the usual.
-func times(change func(*keyTimes)) func(Options) Tracker {
+// keyTimesOf makes trackers with other periods than the usual.
+func keyTimesOf(change func(*keyTimes)) func(Options) Tracker {
 	periods := defaultKeyTimes
 	change(&periods)
 	return func(o Options) Tracker { return newKeys(o, periods) }
 }
 
-var errTest = errors.New("the test's own cause")
+var errKeyTest = errors.New("the test's own cause")
 
-const someRights = "+client|tracking +ping +info"
+const keySomeRights = "+client|tracking +ping +info"
 
-func user(s *redistest.Server, rights string) login {
+func keyUser(s *redistest.Server, rights string) login {
 	args := []any{"ACL", "SETUSER", "narrow", "reset", "on", ">secretword"}
 	for right := range strings.FieldsSeq(rights) {
 		args = append(args, right)
@@ -39,13 +39,13 @@ func user(s *redistest.Server, rights string) login {
 // The rights that NewKeys names are enough, and each of them is needed.
 func TestKeysRights(t *testing.T) {
 	s := redistest.Start(t)
-	tr := startWith(t, NewKeys, Options{Dial: dialer(t, s, user(s, someRights)), Server: s.Addr})
+	tr := startWith(t, NewKeys, Options{Dial: dialer(t, s, keyUser(s, keySomeRights)), Server: s.Addr})
 	w := watch(t, tr, Scope{Root: "j"})
 	s.Do("SET", "j:1", "v")
-	require.Equal(t, []string{"j:1"}, names(settled(t, s, w)))
-	for right := range strings.FieldsSeq(someRights) {
+	require.Equal(t, []string{"j:1"}, keyNames(settled(t, s, w)))
+	for right := range strings.FieldsSeq(keySomeRights) {
 		require.Contains(t, keyRights, right)
-		as := user(s, strings.ReplaceAll(someRights, right, ""))
+		as := keyUser(s, strings.ReplaceAll(keySomeRights, right, ""))
 		lacks := startWith(t, NewKeys, Options{Dial: dialer(t, s, as), Server: s.Addr})
 		err := lacks.Attached(patient(t))
 		require.ErrorIs(t, err, ErrDenied)
@@ -60,9 +60,9 @@ func TestKeysRights(t *testing.T) {
 // Attached at once.
 func TestKeysRightGivenLater(t *testing.T) {
 	s := redistest.Start(t)
-	rare, often := NewKeys, times(func(k *keyTimes) { k.denied = 5 * time.Millisecond })
+	rare, often := NewKeys, keyTimesOf(func(k *keyTimes) { k.denied = 5 * time.Millisecond })
 	for name, make := range map[string]func(Options) Tracker{"asked": rare, "by itself": often} {
-		tr := startWith(t, make, Options{Dial: dialer(t, s, user(s, "+ping")), Server: s.Addr})
+		tr := startWith(t, make, Options{Dial: dialer(t, s, keyUser(s, "+ping")), Server: s.Addr})
 		w, err := tr.Watch(patient(t), Scope{Root: "j"})
 		require.NoError(t, err)
 		defer w.Close()
@@ -71,7 +71,7 @@ func TestKeysRightGivenLater(t *testing.T) {
 		require.ErrorIs(t, err, ErrDenied)
 		require.ErrorIs(t, tr.Attached(patient(t)), ErrDenied, name)
 		require.Contains(t, w.Take().Reason, "NOPERM")
-		user(s, someRights)
+		keyUser(s, keySomeRights)
 		if name == "asked" {
 			require.NoError(t, tr.Attached(patient(t)))
 		}
@@ -81,7 +81,7 @@ func TestKeysRightGivenLater(t *testing.T) {
 
 func TestKeysRightTakenAway(t *testing.T) {
 	s := redistest.Start(t)
-	w := watch(t, startWith(t, NewKeys, Options{Dial: dialer(t, s, user(s, someRights)), Server: s.Addr}), Scope{Root: "j"})
+	w := watch(t, startWith(t, NewKeys, Options{Dial: dialer(t, s, keyUser(s, keySomeRights)), Server: s.Addr}), Scope{Root: "j"})
 	s.Do("ACL", "SETUSER", "narrow", "-info")
 	err := w.Barrier(patient(t), Position{})
 	require.ErrorIs(t, err, ErrLost)
@@ -105,7 +105,7 @@ func TestKeysHandshake(t *testing.T) {
 		{"HELLO", "-ERR max number of clients reached\r\n", false, "max number"},
 		{"HELLO", "HTTP/1.1 400 Bad Request\r\n", false, "RESP3"},
 	} {
-		f := newFake(t)
+		f := newKeyFake(t)
 		f.answer(c.command, c.text)
 		tr := startWith(t, NewKeys, Options{Dial: f.dial, Server: "fake"})
 		w, err := tr.Watch(patient(t), Scope{Root: "j"})
@@ -122,9 +122,9 @@ func TestKeysHandshake(t *testing.T) {
 
 // What nobody asked for means that the place in the stream is lost.
 func TestKeysUnaskedAnswer(t *testing.T) {
-	f := newFake(t)
+	f := newKeyFake(t)
 	w := watch(t, startWith(t, NewKeys, Options{Dial: f.dial, Server: "fake"}), Scope{Root: "j"})
-	f.push(t, invalidation("j:1", "other")+"+odd\r\n")
+	f.push(t, keyInvalidation("j:1", "other")+"+odd\r\n")
 	require.Eventually(t, func() bool { keys, _ := w.Size(); return keys == -1 }, patience, time.Millisecond)
 	require.Contains(t, w.Take().Reason, "nothing was asked for")
 }
@@ -132,21 +132,21 @@ func TestKeysUnaskedAnswer(t *testing.T) {
 // A quiet link is asked for signs of life and kept, whatever the connection:
 // the reader goes on after its timeouts.
 func TestKeysQuietLinkIsKept(t *testing.T) {
-	quick := times(func(k *keyTimes) { k.quiet = time.Millisecond; k.missed = 10_000 })
+	quick := keyTimesOf(func(k *keyTimes) { k.quiet = time.Millisecond; k.missed = 10_000 })
 	for name, s := range map[string]*redistest.Server{"plain": redistest.Start(t), "TLS": redistest.Start(t, redistest.TLS())} {
 		w := watch(t, start(t, s, quick), Scope{Root: "j"})
 		for round := range 3 {
-			before := calls(t, s, "ping")
-			require.Eventually(t, func() bool { return calls(t, s, "ping") > before+20 }, patience, time.Millisecond)
+			before := keyCalls(t, s, "ping")
+			require.Eventually(t, func() bool { return keyCalls(t, s, "ping") > before+20 }, patience, time.Millisecond)
 			s.Do("SET", "j:k", strings.Repeat("x", round+1))
 			m := settled(t, s, w)
 			require.False(t, m.All, "%s: %s", name, m.Reason)
-			require.Equal(t, []string{"j:k"}, names(m))
+			require.Equal(t, []string{"j:k"}, keyNames(m))
 		}
 	}
 }
 
-func calls(t *testing.T, s *redistest.Server, command string) uint64 {
+func keyCalls(t *testing.T, s *redistest.Server, command string) uint64 {
 	t.Helper()
 	c, err := parseCalls(fmt.Sprint(s.Do("INFO", "commandstats")))
 	require.NoError(t, err)
@@ -156,7 +156,7 @@ func calls(t *testing.T, s *redistest.Server, command string) uint64 {
 // A server that has gone without a word is found out without a call.
 func TestKeysHalfOpenLink(t *testing.T) {
 	s := redistest.Start(t)
-	quick := times(func(k *keyTimes) { k.quiet = 20 * time.Millisecond })
+	quick := keyTimesOf(func(k *keyTimes) { k.quiet = 20 * time.Millisecond })
 	w := watch(t, start(t, s, quick), Scope{Root: "j"})
 	s.Signal(syscall.SIGSTOP)
 	require.Eventually(t, func() bool { keys, _ := w.Size(); return keys == -1 }, patience, time.Millisecond)
@@ -166,14 +166,14 @@ func TestKeysHalfOpenLink(t *testing.T) {
 	s.Do("SET", "j:1", "1")
 	require.True(t, reattached(t, s, w).All)
 	s.Do("SET", "j:2", "1")
-	require.Equal(t, []string{"j:2"}, names(settled(t, s, w)))
+	require.Equal(t, []string{"j:2"}, keyNames(settled(t, s, w)))
 }
 
 // Watch waits for a server that says nothing, but not for ever.
 func TestKeysWatchOfASilentServer(t *testing.T) {
-	f := newFake(t)
+	f := newKeyFake(t)
 	f.hold("HELLO")
-	tr := startWith(t, times(func(k *keyTimes) { k.first = 20 * time.Millisecond }), Options{Dial: f.dial, Server: "fake"})
+	tr := startWith(t, keyTimesOf(func(k *keyTimes) { k.first = 20 * time.Millisecond }), Options{Dial: f.dial, Server: "fake"})
 	w, err := tr.Watch(patient(t), Scope{Root: "j"})
 	require.NoError(t, err)
 	require.Contains(t, w.Take().Reason, "not attached")
@@ -186,9 +186,9 @@ func TestKeysWatchOfASilentServer(t *testing.T) {
 
 	f.hold("HELLO")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errTest)
+	cancel(errKeyTest)
 	_, err = startWith(t, NewKeys, Options{Dial: f.dial, Server: "fake"}).Watch(ctx, Scope{Root: "j"})
-	require.ErrorIs(t, err, errTest)
+	require.ErrorIs(t, err, errKeyTest)
 	require.ErrorContains(t, err, "fake")
 }
 
@@ -208,8 +208,24 @@ func TestKeysBarrierOfABusyServer(t *testing.T) {
 	}, patience, time.Millisecond)
 	at.ReplID = "" // INFO is refused too until then, so the PING has to hold it up
 	require.NoError(t, w.Barrier(patient(t), at))
-	require.Equal(t, []string{"j:first", "j:last"}, names(w.Take()))
+	require.Equal(t, []string{"j:first", "j:last"}, keyNames(w.Take()))
 	require.NoError(t, <-script)
+}
+
+// The second question may be refused too.
+func TestKeysBarrierInsists(t *testing.T) {
+	f := newKeyFake(t)
+	w := watch(t, startWith(t, NewKeys, Options{Dial: f.dial, Server: "fake"}), Scope{Root: "j"})
+	before := f.count("INFO")
+	f.answer("INFO", "-LOADING Redis is loading the dataset in memory\r\n")
+	done := inBackground(func() error { return w.Barrier(patient(t), Position{}) })
+	require.Eventually(t, func() bool { return f.count("INFO") > before+3 }, patience, time.Millisecond)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errKeyTest)
+	require.ErrorIs(t, w.Barrier(ctx, Position{}), errKeyTest)
+	f.answer("INFO", keyStatsAnswer)
+	require.NoError(t, <-done)
+	require.False(t, w.Take().All)
 }
 
 // More than the server keeps for a client is a lost link.
@@ -221,7 +237,7 @@ func TestKeysOutputBufferLimit(t *testing.T) {
 	require.True(t, m.All)
 	require.NotEmpty(t, m.Reason)
 	s.Do("SET", "j:1", "again")
-	require.Equal(t, []string{"j:1"}, names(settled(t, s, w)))
+	require.Equal(t, []string{"j:1"}, keyNames(settled(t, s, w)))
 }
 
 // More keys than the limit holds: the marks are All, and the link holds.
@@ -243,9 +259,9 @@ func TestKeysQuestionsAreBounded(t *testing.T) {
 	w := watch(t, start(t, s, NewKeys), Scope{Root: "j"})
 	s.Signal(syscall.SIGSTOP)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errTest)
+	cancel(errKeyTest)
 	for range maxAsked {
-		require.ErrorIs(t, w.Barrier(ctx, Position{}), errTest)
+		require.ErrorIs(t, w.Barrier(ctx, Position{}), errKeyTest)
 	}
 	err := w.Barrier(patient(t), Position{})
 	require.ErrorIs(t, err, ErrLost)
@@ -283,5 +299,5 @@ func TestKeysFailover(t *testing.T) {
 	require.ErrorContains(t, err, "not the master")
 	require.True(t, reattached(t, new, w).All)
 	new.Do("SET", "j:2", "1")
-	require.Equal(t, []string{"j:2"}, names(settled(t, new, w)))
+	require.Equal(t, []string{"j:2"}, keyNames(settled(t, new, w)))
 }

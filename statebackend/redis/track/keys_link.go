@@ -138,7 +138,7 @@ func (l *keyLink) place(q question) error {
 }
 
 func (l *keyLink) write(b []byte) error {
-	if err := l.nc.SetWriteDeadline(time.Now().Add(l.times.quiet)); err != nil {
+	if err := l.nc.SetWriteDeadline(time.Now().Add(l.times.write)); err != nil {
 		return err
 	}
 	_, err := l.nc.Write(b)

@@ -108,7 +108,7 @@ func TestKeyMarksShareNothing(t *testing.T) {
 	require.True(t, first.Keys["k:8"].Whole)
 }
 
-const statsText = "# Commandstats\r\n" +
+const keyStatsText = "# Commandstats\r\n" +
 	"cmdstat_ping:calls=2,usec=3,usec_per_call=1.50,rejected_calls=0,failed_calls=0\r\n" +
 	"cmdstat_client|tracking:calls=1,usec=30,usec_per_call=30.00,rejected_calls=0,failed_calls=0\r\n" +
 	"cmdstat_hset:calls=100,usec=500,usec_per_call=5.00,rejected_calls=0,failed_calls=0\r\n"
@@ -119,17 +119,17 @@ func TestKeyCommandCalls(t *testing.T) {
 		return fmt.Sprintf("cmdstat_config|resetstat:calls=1,usec=%d,usec_per_call=1.00\r\n", usec)
 	}
 	for name, c := range map[string]struct{ before, now, want string }{
-		"nothing":        {statsText, statsText, ""},
-		"more calls":     {statsText, strings.ReplaceAll(statsText, "calls=100", "calls=101") + "cmdstat_get:calls=1,usec=1\r\n", ""},
-		"first swap":     {statsText, statsText + swap(1), "SWAPDB"},
-		"another swap":   {statsText + swap(1), statsText + swap(2), "SWAPDB"},
-		"same swaps":     {statsText + swap(2), statsText + swap(2), ""},
-		"swaps vanished": {statsText + swap(2), statsText, "SWAPDB"},
-		"calls fell":     {statsText, strings.ReplaceAll(statsText, "calls=100", "calls=99"), "HSET"},
-		"calls vanished": {statsText, strings.ReplaceAll(statsText, "hset", "hget"), "HSET"},
-		"reset":          {statsText, statsText + reset(20), "RESETSTAT"},
-		"reset again":    {statsText + reset(20), statsText + reset(23), "RESETSTAT"},
-		"reset before":   {statsText + reset(20), statsText + reset(20), ""},
+		"nothing":        {keyStatsText, keyStatsText, ""},
+		"more calls":     {keyStatsText, strings.ReplaceAll(keyStatsText, "calls=100", "calls=101") + "cmdstat_get:calls=1,usec=1\r\n", ""},
+		"first swap":     {keyStatsText, keyStatsText + swap(1), "SWAPDB"},
+		"another swap":   {keyStatsText + swap(1), keyStatsText + swap(2), "SWAPDB"},
+		"same swaps":     {keyStatsText + swap(2), keyStatsText + swap(2), ""},
+		"swaps vanished": {keyStatsText + swap(2), keyStatsText, "SWAPDB"},
+		"calls fell":     {keyStatsText, strings.ReplaceAll(keyStatsText, "calls=100", "calls=99"), "HSET"},
+		"calls vanished": {keyStatsText, strings.ReplaceAll(keyStatsText, "hset", "hget"), "HSET"},
+		"reset":          {keyStatsText, keyStatsText + reset(20), "RESETSTAT"},
+		"reset again":    {keyStatsText + reset(20), keyStatsText + reset(23), "RESETSTAT"},
+		"reset before":   {keyStatsText + reset(20), keyStatsText + reset(20), ""},
 	} {
 		before, err := parseCalls(c.before)
 		require.NoError(t, err)

@@ -15,17 +15,17 @@ import (
 	"keyframe/internal/redistest"
 )
 
-// pauseLog is what a test's writers have written: each notes the keys before
+// keyPauseLog is what a test's writers have written: each notes the keys before
 // it sends the command, and those of a SET when the server has acknowledged
 // it. (Other commands may change nothing, and then they aren't announced.)
-type pauseLog struct {
+type keyPauseLog struct {
 	mu     sync.Mutex
 	noted  map[string]struct{}
 	acked  map[string]struct{} // since the last round
 	failed error
 }
 
-func (p *pauseLog) note(to map[string]struct{}, keys ...string) {
+func (p *keyPauseLog) note(to map[string]struct{}, keys ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, k := range keys {
@@ -34,7 +34,7 @@ func (p *pauseLog) note(to map[string]struct{}, keys ...string) {
 }
 
 // write makes one random write of a writer of its own keys.
-func (p *pauseLog) write(ctx context.Context, c *redis.Client, r *rand.Rand, writer int) error {
+func (p *keyPauseLog) write(ctx context.Context, c *redis.Client, r *rand.Rand, writer int) error {
 	key := fmt.Sprintf("j:%d:%d", writer, r.IntN(60))
 	other := fmt.Sprintf("j:%d:%d", writer, r.IntN(60))
 	value := fmt.Sprint(r.Uint64())
@@ -47,7 +47,7 @@ func (p *pauseLog) write(ctx context.Context, c *redis.Client, r *rand.Rand, wri
 	case 1:
 		sure = false
 		keys = append(keys, other)
-		do = func() error { return c.Eval(ctx, renameScript, []string{key, other}).Err() }
+		do = func() error { return c.Eval(ctx, keyRenameScript, []string{key, other}).Err() }
 	case 2:
 		keys = append(keys, other)
 		do = func() error {
@@ -73,10 +73,10 @@ func (p *pauseLog) write(ctx context.Context, c *redis.Client, r *rand.Rand, wri
 	return nil
 }
 
-const renameScript = `if redis.call('exists', KEYS[1]) == 1 then redis.call('rename', KEYS[1], KEYS[2]) end return 1`
+const keyRenameScript = `if redis.call('exists', KEYS[1]) == 1 then redis.call('rename', KEYS[1], KEYS[2]) end return 1`
 
-// copyOf reads whole keys as a cut would.
-func copyOf(t *testing.T, c *redis.Client, keys []string) map[string]string {
+// keyCopyOf reads whole keys as a cut would.
+func keyCopyOf(t *testing.T, c *redis.Client, keys []string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	pipe := c.Pipeline()
@@ -108,13 +108,13 @@ func TestKeysMarksUnderPauseCoverEverything(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := redistest.Start(t, options...)
-			underPause(t, s, watch(t, start(t, s, NewKeys), Scope{Root: "j"}))
+			keyUnderPause(t, s, watch(t, start(t, s, NewKeys), Scope{Root: "j"}))
 		})
 	}
 }
 
-func underPause(t *testing.T, s *redistest.Server, w Watch) {
-	p := &pauseLog{noted: map[string]struct{}{}, acked: map[string]struct{}{}}
+func keyUnderPause(t *testing.T, s *redistest.Server, w Watch) {
+	p := &keyPauseLog{noted: map[string]struct{}{}, acked: map[string]struct{}{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var writers sync.WaitGroup
 	for n := range 8 {
@@ -132,7 +132,7 @@ func underPause(t *testing.T, s *redistest.Server, w Watch) {
 		})
 	}
 	defer func() { cancel(); writers.Wait() }()
-	rounds := pauseRounds{at: position(t, s), guard: s.Client(), w: w, log: p, mirror: map[string]string{}}
+	rounds := keyPauseRounds{at: position(t, s), guard: s.Client(), w: w, log: p, mirror: map[string]string{}}
 	for round := range 40 {
 		require.Eventually(t, func() bool {
 			p.mu.Lock()
@@ -146,28 +146,28 @@ func underPause(t *testing.T, s *redistest.Server, w Watch) {
 	require.NoError(t, p.failed)
 }
 
-type pauseRounds struct {
+type keyPauseRounds struct {
 	at     Position // asked for once, so that nothing comes between the pause and the Barrier
 	guard  *redis.Client
 	w      Watch
-	log    *pauseLog
+	log    *keyPauseLog
 	mirror map[string]string // the copy that is kept up to date by the marks
 	before Marks             // of the last round
 }
 
-func (p *pauseRounds) run(t *testing.T, round int) {
+func (p *keyPauseRounds) run(t *testing.T, round int) {
 	require.NoError(t, p.guard.Do(t.Context(), "CLIENT", "PAUSE", 10_000, "WRITE").Err())
 	require.NoError(t, p.w.Barrier(patient(t), p.at))
 	m := p.w.Take()
 	require.False(t, m.All, m.Reason)
-	marked := names(m)
+	marked := keyNames(m)
 	for _, key := range marked {
 		delete(p.mirror, key)
 	}
-	maps.Copy(p.mirror, copyOf(t, p.guard, marked))
+	maps.Copy(p.mirror, keyCopyOf(t, p.guard, marked))
 	all, err := p.guard.Keys(t.Context(), "j:*").Result()
 	require.NoError(t, err)
-	require.Equal(t, copyOf(t, p.guard, all), p.mirror, "round %d", round)
+	require.Equal(t, keyCopyOf(t, p.guard, all), p.mirror, "round %d", round)
 
 	p.log.mu.Lock()
 	defer p.log.mu.Unlock()

@@ -21,6 +21,9 @@ func (w *keyWatch) run() {
 			first = false
 			w.decided()
 		}
+		if w.ctx.Err() != nil {
+			return
+		}
 		if time.Since(began) > retryFactor*shortest {
 			pause = shortest // it held for a while
 		}

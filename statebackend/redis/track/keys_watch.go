@@ -124,13 +124,13 @@ func (w *keyWatch) Size() (keys, fields int) {
 // may be executed in the very turn of the write, and its answer stand before
 // the broadcast. That the answer to the caller's last write or CLIENT PAUSE
 // has come doesn't help either: a connection with a backlog is written to in
-// the middle of a turn, as are the connections of io-threads since Redis 8.
+// the middle of a turn, and so may be those that io-threads serve.
 //
-// The first question is a PING. A server that is busy with a script, or loads,
-// refuses it, and it is repeated until ctx ends. The second is INFO
-// commandstats, which tells of SWAPDB, with INFO replication where at has a
-// ReplID: a link to a server that isn't the master of that history, as after a
-// failover, is given up.
+// The first question is a PING. The second is INFO commandstats, which tells
+// of SWAPDB, with INFO replication where at has a ReplID: a link to a server
+// that isn't the master of that history, as after a failover, is given up. A
+// server that is busy with a script (its writes are not broadcast while it
+// runs) or loads refuses both, and they are repeated until ctx ends.
 func (w *keyWatch) Barrier(ctx context.Context, at Position) error {
 	w.mu.Lock()
 	l, err := w.link, w.broken()
@@ -138,27 +138,15 @@ func (w *keyWatch) Barrier(ctx context.Context, at Position) error {
 	if err != nil {
 		return err
 	}
-	if err := w.ping(ctx, l); err != nil {
+	err = w.insist(ctx, l, func() error {
+		_, err := l.ask(ctx, "PING")
+		return err
+	})
+	if err == nil {
+		err = w.insist(ctx, l, func() error { return w.examine(ctx, l, at) })
+	}
+	if err != nil {
 		return w.failed(ctx, l, err)
-	}
-	looked := make(chan error, 1)
-	l.send(func(a answer, err error) { looked <- w.look(l, a, err) }, "INFO", "commandstats")
-	if at.ReplID != "" {
-		text, err := l.ask(ctx, "INFO", "replication")
-		if err == nil {
-			err = follows(text, at)
-		}
-		if err != nil {
-			return w.failed(ctx, l, err)
-		}
-	}
-	select {
-	case err := <-looked:
-		if err != nil {
-			return w.failed(ctx, l, err)
-		}
-	case <-ctx.Done():
-		return w.failed(ctx, l, fmt.Errorf("wait for the answer to INFO: %w", context.Cause(ctx)))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,10 +175,10 @@ func (w *keyWatch) broken() error {
 	return nil
 }
 
-// ping comes back when the server has answered a PING.
-func (w *keyWatch) ping(ctx context.Context, l *keyLink) error {
+// insist asks again as long as the server refuses for a while only.
+func (w *keyWatch) insist(ctx context.Context, l *keyLink, ask func() error) error {
 	for {
-		_, err := l.ask(ctx, "PING")
+		err := ask()
 		var refused *resp.Error
 		if !errors.As(err, &refused) || l.dead() || errors.Is(judge(w.t.opts.Server, err), ErrDenied) {
 			return err
@@ -198,8 +186,29 @@ func (w *keyWatch) ping(ctx context.Context, l *keyLink) error {
 		select {
 		case <-time.After(w.t.times.busy):
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the answer to PING: %w (%w)", context.Cause(ctx), err)
+			return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
 		}
+	}
+}
+
+// examine asks for what tells of unannounced changes, and of another master.
+func (w *keyWatch) examine(ctx context.Context, l *keyLink, at Position) error {
+	looked := make(chan error, 1)
+	l.send(func(a answer, err error) { looked <- w.look(l, a, err) }, "INFO", "commandstats")
+	if at.ReplID != "" {
+		text, err := l.ask(ctx, "INFO", "replication")
+		if err == nil {
+			err = follows(text, at)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	select {
+	case err := <-looked:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the answer to INFO: %w", context.Cause(ctx))
 	}
 }
 

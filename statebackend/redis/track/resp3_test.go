@@ -14,18 +14,18 @@ import (
 	"pgregory.net/rapid"
 )
 
-// heard is a sink that writes down what it is told.
-type heard struct {
+// heardNames is a sink that writes down what it is told.
+type heardNames struct {
 	names []string
 	all   []string
 }
 
-func (h *heard) invalid(name []byte)      { h.names = append(h.names, string(name)) }
-func (h *heard) invalidAll(reason string) { h.all = append(h.all, reason) }
+func (h *heardNames) invalid(name []byte)      { h.names = append(h.names, string(name)) }
+func (h *heardNames) invalidAll(reason string) { h.all = append(h.all, reason) }
 
-// readAll reads answers until the text ends.
-func readAll(r io.Reader) (answers []answer, h *heard, err error) {
-	h = &heard{}
+// readAllResp3 reads answers until the text ends.
+func readAllResp3(r io.Reader) (answers []answer, h *heardNames, err error) {
+	h = &heardNames{}
 	in := newResp3(r, h)
 	for {
 		a, err := in.next()
@@ -38,8 +38,8 @@ func readAll(r io.Reader) (answers []answer, h *heard, err error) {
 
 func respBulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 
-// invalidation is the push as the server writes it.
-func invalidation(names ...string) string {
+// keyInvalidation is the push as the server writes it.
+func keyInvalidation(names ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ">2\r\n%s*%d\r\n", respBulk("invalidate"), len(names))
 	for _, n := range names {
@@ -69,7 +69,7 @@ func TestRESP3Answers(t *testing.T) {
 		"*1\r\n>1\r\n+odd\r\n":                        {kind: '*'},
 		respBulk(strings.Repeat("long", resp3Buffer)): {kind: '$', text: strings.Repeat("long", resp3Buffer)},
 	} {
-		answers, h, err := readAll(strings.NewReader(text + "+next\r\n"))
+		answers, h, err := readAllResp3(strings.NewReader(text + "+next\r\n"))
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%.40q", text)
 		require.Equal(t, []answer{want, {kind: '+', text: "next"}}, answers, "%.40q", text)
 		require.Empty(t, h.names)
@@ -79,15 +79,15 @@ func TestRESP3Answers(t *testing.T) {
 
 func TestRESP3PushesComeBetweenAnswers(t *testing.T) {
 	long := strings.Repeat("n", maxName)
-	text := invalidation("j:1", "", "j:\r\n\x00\xff") + "+PONG\r\n" +
+	text := keyInvalidation("j:1", "", "j:\r\n\x00\xff") + "+PONG\r\n" +
 		">3\r\n" + respBulk("message") + respBulk("channel") + respBulk("body") + // not ours
 		">2\r\n" + respBulk("pong") + "*1\r\n:1\r\n" +
-		invalidation() + invalidation(long, "j:2") + ":7\r\n" +
-		strings.Replace(invalidation("j:3"), "*1", "~1", 1) + "_\r\n"
+		keyInvalidation() + keyInvalidation(long, "j:2") + ":7\r\n" +
+		strings.Replace(keyInvalidation("j:3"), "*1", "~1", 1) + "_\r\n"
 	for name, r := range map[string]io.Reader{
 		"whole": strings.NewReader(text), "byte by byte": iotest.OneByteReader(strings.NewReader(text)),
 	} {
-		answers, h, err := readAll(r)
+		answers, h, err := readAllResp3(r)
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		require.Equal(t, []answer{{kind: '+', text: "PONG"}, {kind: ':', text: "7"}, {kind: '_'}}, answers, name)
 		require.Equal(t, []string{"j:1", "", "j:\r\n\x00\xff", long, "j:2", "j:3"}, h.names, name)
@@ -97,7 +97,7 @@ func TestRESP3PushesComeBetweenAnswers(t *testing.T) {
 
 func TestRESP3NullMeansEverything(t *testing.T) {
 	for _, null := range []string{"_", "*-1", "$-1"} {
-		_, h, err := readAll(strings.NewReader(">2\r\n" + respBulk("invalidate") + null + "\r\n" + invalidation("j:1")))
+		_, h, err := readAllResp3(strings.NewReader(">2\r\n" + respBulk("invalidate") + null + "\r\n" + keyInvalidation("j:1")))
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		require.Len(t, h.all, 1, null)
 		require.Contains(t, h.all[0], "FLUSHALL")
@@ -110,10 +110,10 @@ func TestRESP3TooLongANameMeansEverything(t *testing.T) {
 	const size = 200 << 20
 	text := io.MultiReader(
 		strings.NewReader(fmt.Sprintf(">2\r\n%s*3\r\n%s$%d\r\n", respBulk("invalidate"), respBulk("j:1"), size)),
-		io.LimitReader(zeros{}, size), strings.NewReader("\r\n"+respBulk("j:2")+"+PONG\r\n"))
+		io.LimitReader(zeroBytes{}, size), strings.NewReader("\r\n"+respBulk("j:2")+"+PONG\r\n"))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	answers, h, err := readAll(text)
+	answers, h, err := readAllResp3(text)
 	runtime.ReadMemStats(&after)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.Equal(t, []answer{{kind: '+', text: "PONG"}}, answers)
@@ -123,9 +123,9 @@ func TestRESP3TooLongANameMeansEverything(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20))
 }
 
-type zeros struct{}
+type zeroBytes struct{}
 
-func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+func (zeroBytes) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 func TestRESP3Refuses(t *testing.T) {
 	for _, text := range []string{
@@ -140,7 +140,7 @@ func TestRESP3Refuses(t *testing.T) {
 		strings.Repeat("*1\r\n", maxDepth+2) + "+deep\r\n", strings.Repeat("|1\r\n", maxDepth+2),
 		fmt.Sprintf(">2\r\n%s*1\r\n$%d\r\n%sxx", respBulk("invalidate"), resp3Buffer, strings.Repeat("x", resp3Buffer)),
 	} {
-		_, _, err := readAll(strings.NewReader(text + strings.Repeat("+OK\r\n", 10)))
+		_, _, err := readAllResp3(strings.NewReader(text + strings.Repeat("+OK\r\n", 10)))
 		require.ErrorIs(t, err, errResp3, "%.60q", text)
 	}
 }
@@ -148,10 +148,10 @@ func TestRESP3Refuses(t *testing.T) {
 // Wherever the stream is cut, the reader says so, and has told all names that
 // were whole before that.
 func TestRESP3CutAnywhere(t *testing.T) {
-	text := invalidation("j:1", "j:2") + "%1\r\n" + respBulk("k") + "*1\r\n:1\r\n" + invalidation("j:3") + respBulk("text") + "-ERR x\r\n"
-	_, whole, _ := readAll(strings.NewReader(text))
+	text := keyInvalidation("j:1", "j:2") + "%1\r\n" + respBulk("k") + "*1\r\n:1\r\n" + keyInvalidation("j:3") + respBulk("text") + "-ERR x\r\n"
+	_, whole, _ := readAllResp3(strings.NewReader(text))
 	for cut := range len(text) {
-		_, h, err := readAll(strings.NewReader(text[:cut]))
+		_, h, err := readAllResp3(strings.NewReader(text[:cut]))
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%q", text[:cut])
 		require.ErrorContains(t, err, "closed the connection")
 		require.True(t, slices.Equal(whole.names[:len(h.names)], h.names))
@@ -167,7 +167,7 @@ func TestRESP3ReadsWhatIsWritten(t *testing.T) {
 		for range rapid.IntRange(0, 30).Draw(t, "messages") {
 			if rapid.Bool().Draw(t, "push") {
 				some := rapid.SliceOfN(rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 40), func(b []byte) string { return string(b) }), 0, 200).Draw(t, "names")
-				stream.WriteString(invalidation(some...))
+				stream.WriteString(keyInvalidation(some...))
 				names = append(names, some...)
 				continue
 			}
@@ -175,7 +175,7 @@ func TestRESP3ReadsWhatIsWritten(t *testing.T) {
 			stream.WriteString(respBulk(text))
 			texts = append(texts, text)
 		}
-		answers, h, err := readAll(iotest.HalfReader(&stream))
+		answers, h, err := readAllResp3(iotest.HalfReader(&stream))
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		require.Equal(t, names, h.names)
 		require.Len(t, answers, len(texts))
@@ -186,13 +186,13 @@ func TestRESP3ReadsWhatIsWritten(t *testing.T) {
 }
 
 func FuzzRESP3(f *testing.F) {
-	f.Add([]byte(invalidation("j:1") + "+PONG\r\n"))
+	f.Add([]byte(keyInvalidation("j:1") + "+PONG\r\n"))
 	f.Add([]byte(">2\r\n$10\r\ninvalidate\r\n_\r\n%1\r\n+a\r\n*1\r\n|1\r\n+k\r\n+v\r\n:1\r\n"))
 	f.Add([]byte("=8\r\ntxt:abcd\r\n!3\r\nERR\r\n$-1\r\n*-1\r\n"))
 	f.Fuzz(func(t *testing.T, stream []byte) {
-		whole, first, err := readAll(bytes.NewReader(stream))
+		whole, first, err := readAllResp3(bytes.NewReader(stream))
 		require.Error(t, err)
-		pieces, second, _ := readAll(iotest.OneByteReader(bytes.NewReader(stream)))
+		pieces, second, _ := readAllResp3(iotest.OneByteReader(bytes.NewReader(stream)))
 		require.Equal(t, whole, pieces, "how the bytes arrive makes no difference")
 		require.Equal(t, first, second)
 	})
