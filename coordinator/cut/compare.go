@@ -79,48 +79,52 @@ func (j *judge) compare(ctx context.Context, src snapshot.ChunkSource, before, n
 	err := j.join(old, fresh)
 	cancel()
 	// Both have ended when this returns. Why one was stopped is of no interest
-	// once a difference is found.
-	if walkErr := errors.Join(old.end(), fresh.end()); err == nil {
-		err = walkErr
+	// once something is found.
+	walks := errors.Join(old.end(), fresh.end())
+	if err == nil {
+		err = walks
 	}
 	return err
 }
 
 // join goes through both in the order of their names.
 func (j *judge) join(old, fresh *side) error {
-	a, moreA := old.next()
-	b, moreB := fresh.next()
-	for keys := uint64(0); moreA || moreB; keys++ {
-		c := 0
-		switch {
-		case !moreA:
-			c = 1
-		case !moreB:
-			c = -1
-		default:
-			c = a.order(b)
-		}
-		var was, is *brief
-		if c <= 0 {
-			was = &a
-		}
-		if c >= 0 {
-			is = &b
-		}
-		if err := j.key(was, is); err != nil {
-			return err
-		}
-		if c <= 0 {
-			a, moreA = old.next()
-		}
-		if c >= 0 {
-			b, moreB = fresh.next()
-		}
+	a, err := old.next()
+	if err != nil {
+		return err
+	}
+	b, err := fresh.next()
+	for keys := uint64(0); err == nil && (a != nil || b != nil); keys++ {
 		if keys%progressEvery == 0 {
 			j.progress(keys)
 		}
+		c := order(a, b)
+		was, is := a, b
+		if c > 0 {
+			was = nil
+		} else if c < 0 {
+			is = nil
+		}
+		if err = j.key(was, is); err == nil && c <= 0 {
+			a, err = old.next()
+		}
+		if err == nil && c >= 0 {
+			b, err = fresh.next()
+		}
 	}
-	return nil
+	return err
+}
+
+// order says which of two keys comes first; a side at its end has none, and
+// comes last.
+func order(a, b *brief) int {
+	switch {
+	case a == nil:
+		return 1
+	case b == nil:
+		return -1
+	}
+	return a.order(*b)
 }
 
 // key judges one name; nil stands for one that the index doesn't have.

@@ -31,7 +31,8 @@ const briefs = 128
 // side is one of two checkpoints that are walked side by side.
 type side struct {
 	in   <-chan []brief
-	done <-chan error
+	done <-chan error // nil once it has been read
+	err  error
 	now  []brief
 }
 
@@ -50,24 +51,29 @@ func (j *judge) open(ctx context.Context, src snapshot.ChunkSource, m *snapshot.
 	return &side{in: out, done: done}
 }
 
-// next gives the next key, false at the end.
-func (s *side) next() (brief, bool) {
+// next gives the next key, nil at the end. The error is the walk's: keys that
+// could not be read are not keys that aren't there.
+func (s *side) next() (*brief, error) {
 	if len(s.now) == 0 {
 		s.now = <-s.in
 	}
 	if len(s.now) == 0 {
-		return brief{}, false
+		return nil, s.end()
 	}
-	b := s.now[0]
+	b := &s.now[0]
 	s.now = s.now[1:]
-	return b, true
+	return b, nil
 }
 
-// end waits for the walk's end and gives its error.
+// end waits for the walk's end and gives its error. It may be called again.
 func (s *side) end() error {
+	if s.done == nil {
+		return s.err
+	}
 	for range s.in { // it ends by its context, or has ended
 	}
-	return <-s.done
+	s.err, s.done = <-s.done, nil
+	return s.err
 }
 
 // digester makes briefs of keys.
