@@ -49,7 +49,7 @@ func plan(m *snapshot.Manifest) (mergePlan, bool) {
 		return mergePlan{}, false
 	}
 	from, sum := n, stored(m.Layers[n-1].Chunks)
-	for from > 1 && (from >= SoftLayers-1 || stored(m.Layers[from-2].Chunks) <= 2*sum) {
+	for from > 1 && (from > SoftLayers-1 || stored(m.Layers[from-2].Chunks) <= 2*sum) {
 		from--
 		sum += stored(m.Layers[from-1].Chunks)
 	}
