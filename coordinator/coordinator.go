@@ -19,8 +19,8 @@ import (
 	"keyframe/statebackend"
 )
 
-// Options is what a coordinator stands on. Now and Listener may be nil; Poll 0
-// is DefaultPoll.
+// Options is what a coordinator stands on. Now, Listener and Upkeep may be nil;
+// Poll 0 is DefaultPoll, CompactGain 0 DefaultCompactGain.
 type Options struct {
 	Store    snapshot.Store
 	Journal  snapshot.Journal
@@ -29,6 +29,12 @@ type Options struct {
 	Listener Listener
 	Now      func() time.Time
 	Poll     time.Duration // between two looks at a job's state
+	// Upkeep compacts and backs up the store: by itself when its file is
+	// larger than CompactAbove times what is live (0: never) and at least
+	// CompactGain bytes can be given back.
+	Upkeep       snapshot.Upkeep
+	CompactAbove float64
+	CompactGain  int64
 }
 
 // DefaultPoll is how often a job's state is looked at: lost state is noticed
@@ -43,10 +49,11 @@ const (
 
 // Coordinator owns the jobs. Safe for concurrent use.
 type Coordinator struct {
-	opts Options
-	ops  operations
-	seq  atomic.Uint64
-	tag  string // makes operation ids of two runs differ
+	opts  Options
+	ops   operations
+	store *upkeep
+	seq   atomic.Uint64
+	tag   string // makes operation ids of two runs differ
 
 	mu      sync.Mutex
 	jobs    map[string]*job
@@ -71,7 +78,10 @@ func New(o Options) *Coordinator {
 	if o.Poll == 0 {
 		o.Poll = DefaultPoll
 	}
-	c := &Coordinator{opts: o, jobs: map[string]*job{}, tag: randomID(2)}
+	if o.CompactGain == 0 {
+		o.CompactGain = DefaultCompactGain
+	}
+	c := &Coordinator{opts: o, jobs: map[string]*job{}, tag: randomID(2), store: newUpkeep()}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	return c
 }
@@ -110,6 +120,10 @@ func (c *Coordinator) Start(ctx context.Context) error {
 	c.started = true
 	for _, j := range c.jobs {
 		c.launch(j)
+	}
+	if c.opts.Upkeep != nil && c.opts.CompactAbove > 0 {
+		c.wg.Add(1)
+		go c.compactByItself()
 	}
 	return nil
 }
@@ -154,11 +168,12 @@ func (c *Coordinator) launch(j *job) {
 }
 
 // Stop ends all actors: running operations may finish until ctx ends, then
-// they are aborted cleanly. It returns once everything has ended; the error
+// they are aborted cleanly (compactions and backups at once). It returns once everything has ended; the error
 // says that something had to be aborted.
 func (c *Coordinator) Stop(ctx context.Context) error {
 	c.mu.Lock()
 	c.stopped = true
+	c.store.stop()
 	jobs := make([]*job, 0, len(c.jobs))
 	for _, j := range c.jobs {
 		jobs = append(jobs, j)

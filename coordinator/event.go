@@ -44,9 +44,13 @@ const (
 	EventRescaleCompleted    EventKind = "rescale_completed"
 	EventRescaleFailed       EventKind = "rescale_failed"
 	EventResumed             EventKind = "restore_resumed"
+	EventStoreCompacted      EventKind = "store_compacted"
+	EventStoreBackedUp       EventKind = "store_backed_up"
+	EventStoreUpkeepFailed   EventKind = "store_upkeep_failed"
 )
 
-// Event is one thing that happened to a job. Message is a sentence for
+// Event is one thing that happened to a job, or to the store (Job is empty
+// then). Message is a sentence for
 // people; the other fields are set where the kind has them.
 type Event struct {
 	At         time.Time            `json:"at"`
@@ -67,7 +71,7 @@ type Event struct {
 func (k EventKind) Failed() bool {
 	switch k {
 	case EventJobPanicked, EventJobRefused, EventCheckpointFailed, EventCheckpointBad, EventSelfCheckFailed, EventMergeFailed, EventRetentionFailed, EventRecordFailed,
-		EventStateLost, EventRecoveryFailed, EventRecoveryFellBack, EventRestoreFailed, EventRescaleFailed:
+		EventStateLost, EventRecoveryFailed, EventRecoveryFellBack, EventRestoreFailed, EventRescaleFailed, EventStoreUpkeepFailed:
 		return true
 	}
 	return false

@@ -24,6 +24,8 @@ const (
 	OpVerify     OperationKind = "verify"
 	OpUnmark     OperationKind = "unmark"
 	OpAdopt      OperationKind = "adopt"
+	OpCompact    OperationKind = "compact" // of the store; no job
+	OpBackup     OperationKind = "backup"  // of the store; no job
 )
 
 // OperationState is where an operation stands.
@@ -76,6 +78,9 @@ type Status struct {
 	Restore    *restore.Result      `json:"restore,omitempty"`
 	Rescale    *rescaler.Result     `json:"rescale,omitempty"`
 	Verify     *VerifyResult        `json:"verify,omitempty"`
+	// Of operations on the store, which have no job.
+	Compact *snapshot.CompactResult `json:"compact,omitempty"`
+	Backup  *snapshot.BackupResult  `json:"backup,omitempty"`
 }
 
 // Final reports whether the operation has ended.

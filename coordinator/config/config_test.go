@@ -75,7 +75,7 @@ func TestMinimalJobGetsItsDefaults(t *testing.T) {
 func TestEveryFieldIsRead(t *testing.T) {
 	f, err := Parse([]byte(`
 redis: {url: "unix:///run/redis.sock?db=3", tracking: keys}
-store: {path: a.db}
+store: {path: a.db, compactAbove: 3.5}
 api:   {listen: "unix:/run/keyframe.sock"}
 log:   {level: debug, json: true}
 jobs:
@@ -93,7 +93,7 @@ jobs:
 `))
 	require.NoError(t, err)
 	require.Equal(t, File{
-		Redis: Redis{URL: "unix:///run/redis.sock?db=3", Tracking: TrackKeys}, Store: Store{Path: "a.db"},
+		Redis: Redis{URL: "unix:///run/redis.sock?db=3", Tracking: TrackKeys}, Store: Store{Path: "a.db", CompactAbove: 3.5},
 		API: API{Listen: "unix:/run/keyframe.sock"}, Log: Log{Level: "debug", JSON: true},
 		Jobs: []Job{{
 			Name: "a:b c", Prefix: "other", Parallelism: 3, MaxParallelism: 10,

@@ -56,6 +56,12 @@ func (s *structure) check(n ast.Node, t reflect.Type, field string) {
 		s.object(n, t, field)
 	case t.Kind() == reflect.Slice:
 		s.sequence(n, t, field)
+	case t.Kind() == reflect.Float64:
+		switch n.(type) {
+		case *ast.IntegerNode, *ast.FloatNode:
+		default:
+			s.fault(n, field, shown(n), "want a number such as 2.0")
+		}
 	case t.Kind() == reflect.Bool:
 		if _, ok := n.(*ast.BoolNode); !ok {
 			s.fault(n, field, shown(n), "want true or false")

@@ -47,6 +47,9 @@ const (
 // Store says where checkpoints are kept.
 type Store struct {
 	Path string `yaml:"path"`
+	// CompactAbove is from which ratio of the file to what is live in it on
+	// the file is compacted by itself, 0 for never.
+	CompactAbove float64 `yaml:"compactAbove"`
 }
 
 // API says where the coordinator listens. Any address but loopback or a unix

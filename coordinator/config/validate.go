@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,9 +28,7 @@ func (j Job) Validate() error { return j.problems("").fault("job " + text(j.Name
 func (f File) problems() Problems {
 	var l list
 	f.Redis.check(&l)
-	if f.Store.Path == "" {
-		l.add("store.path", text(f.Store.Path), "give the path of the checkpoint store's file, such as keyframe.db")
-	}
+	f.Store.check(&l)
 	f.API.check(&l)
 	oneOf(&l, "log.level", f.Log.Level, "trace", "debug", "info", "warn", "error")
 	for i, j := range f.Jobs {
@@ -37,6 +36,20 @@ func (f File) problems() Problems {
 	}
 	f.checkTwins(&l)
 	return l.all
+}
+
+// leastCompactAbove keeps a compaction from being due again after itself: a
+// compacted file is larger than what is live by the bookkeeping and about 12 %.
+const leastCompactAbove = 1.5
+
+func (s Store) check(l *list) {
+	if s.Path == "" {
+		l.add("store.path", text(s.Path), "give the path of the checkpoint store's file, such as keyframe.db")
+	}
+	// So that NaN is refused too.
+	if s.CompactAbove != 0 && !(s.CompactAbove >= leastCompactAbove && s.CompactAbove <= math.MaxFloat64) {
+		l.add("store.compactAbove", strconv.FormatFloat(s.CompactAbove, 'g', -1, 64), "give 0 for never, or a ratio of at least %g, such as 2.0", leastCompactAbove)
+	}
 }
 
 // checkTwins finds jobs that can't be told apart: by name, which is how
