@@ -14,7 +14,11 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of this format anew")
 
-const goldenDir = "testdata/golden-1"
+// The golden files of each version: what an earlier one wrote is never changed.
+const (
+	goldenDir1 = "testdata/golden-1"
+	goldenDir2 = "testdata/golden-2"
+)
 
 // goldenKeys is what the golden files hold: everything of oddKeys, a key that
 // goes on over several chunks, and a value that does.
@@ -34,14 +38,14 @@ type goldenSource struct {
 	manifest []byte
 }
 
-func readGolden(t *testing.T) *goldenSource {
+func readGolden(t *testing.T, dir string) *goldenSource {
 	t.Helper()
 	s := &goldenSource{}
-	files, err := os.ReadDir(goldenDir)
+	files, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	total := 0
 	for _, f := range files {
-		data, err := os.ReadFile(filepath.Join(goldenDir, f.Name()))
+		data, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		require.NoError(t, err)
 		total += len(data)
 		if name, ok := strings.CutSuffix(f.Name(), ".chunk"); ok {
@@ -58,23 +62,77 @@ func readGolden(t *testing.T) *goldenSource {
 
 func writeGolden(t *testing.T) {
 	t.Helper()
-	require.Equal(t, 1, FormatVersion, "a later format has golden files of its own: these stay as they are")
-	require.NoError(t, os.RemoveAll(goldenDir))
-	require.NoError(t, os.MkdirAll(goldenDir, 0o755))
-	s := encode(t, 10_000, goldenKeys())
+	require.Equal(t, 2, FormatVersion, "a later format has golden files of its own: these stay as they are")
+	require.NoError(t, os.RemoveAll(goldenDir2))
+	require.NoError(t, os.MkdirAll(goldenDir2, 0o755))
+	s, last := goldenLayers(t)
 	for _, id := range s.IDs() {
 		data, err := s.Chunk(ctx, id)
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(goldenDir, id.String()+".chunk"), data, 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(goldenDir2, id.String()+".chunk"), data, 0o644))
 	}
 	data, err := EncodeManifest(s.m)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(goldenDir, "manifest"), data, 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(goldenDir2, "manifest"), data, 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(goldenDir2, "expected.txt"), []byte(goldenText(last.keys(t))), 0o644))
+}
+
+func goldenText(keys []RecordedKey) string {
 	var lines strings.Builder
-	for _, k := range bySection(t, goldenKeys()) {
+	for _, k := range keys {
 		lines.WriteString(goldenLine(k))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(goldenDir, "expected.txt"), []byte(lines.String()), 0o644))
+	return lines.String()
+}
+
+// goldenLayers is what the golden files of version 2 hold: a base and two
+// layers, with patches, keys that are gone, removed elements, loose keys whose
+// count is right and wrong, and a value and a patch that go on over chunks.
+func goldenLayers(t tb) (*saved, world) {
+	a, b, c := threeWorlds()
+	for _, k := range goldenKeys() { // with those that go on over several chunks
+		for _, w := range []world{a, b, c} {
+			if _, ok := w[sectionName{k.Key.Section, string(k.Key.Name)}]; !ok && k.Key.Section != SectionSource {
+				w.put(k)
+			}
+		}
+	}
+	delete(c, sectionName{SectionOperator, "job:opstate:broadcast"})
+	delete(c, sectionName{SectionMeta, "job:assignment"})
+	many := sectionName{SectionKeyed, "job:many fields"}
+	var put []RecordedElement
+	for i := range 500 {
+		put = append(put, element(fmt.Sprintf("field-%d", 100+i), fmt.Sprintf("patched to %d", i*i), 0))
+	}
+	c.put(changed(c[many], put, "field-7", "field-899"))
+	loose := hashKey(SectionKeyed, "job:loose", 3)
+	a.put(loose)
+	b.put(hashKey(SectionKeyed, "job:loose", 5))
+	c.put(hashKey(SectionKeyed, "job:loose", 5))
+	for _, w := range []world{a, b} {
+		for n := range w {
+			if n.section == SectionSource {
+				delete(w, n)
+			}
+		}
+	}
+	never := func(RecordedKey) bool { return false }
+	layers := [][]RecordedKey{layerOf(nil, a, never), layerOf(a, b, never), layerOf(b, c, never)}
+	for i, k := range layers[0] {
+		switch string(k.Key.Name) {
+		case "job:loose":
+			layers[0][i].Key.Loose, layers[0][i].Key.Count = true, 77
+		case "job:long field":
+			layers[0][i].Key.Loose = true
+		}
+	}
+	s := &saved{}
+	s.sum = encodeLayers(t, &s.MemChunks, EncoderOptions{ChunkTarget: 10_000, Salt: 0x0123456789abcdef}, layers...)
+	s.m = stacked(t, nil, s.sum, c)
+	cp := &s.m.Checkpoint
+	cp.Incremental, cp.Tracking, cp.GradeReason, cp.Rounds = true, "fields", "no \xff right", 2
+	cp.Hot = []HotKey{{Key: "job:\xfe hot", Elements: 9}}
+	return s, c
 }
 
 // goldenLine is a key as text: short values whole, long ones by their ends.
@@ -101,40 +159,119 @@ func goldenLine(k RecordedKey) string {
 // The files of format 1 stay readable for ever: they are compared with what
 // the code says they hold, and with the text beside them.
 func TestGoldenFilesOfFormat1(t *testing.T) {
-	if *update {
-		writeGolden(t)
-	}
-	src := readGolden(t)
-	m, err := DecodeManifest(src.manifest)
-	require.NoError(t, err)
-	problems, err := Verify(ctx, src, m)
-	require.NoError(t, err)
-	require.Empty(t, problems)
-
+	src := readGolden(t, goldenDir1)
+	m := goldenManifest(t, src, 1)
 	var r Recorder
 	require.NoError(t, Walk(ctx, src, m, &r))
 	same(t, bySection(t, goldenKeys()), r.Keys)
-	var lines strings.Builder
-	for _, k := range r.Keys {
-		lines.WriteString(goldenLine(k))
-	}
-	want, err := os.ReadFile(filepath.Join(goldenDir, "expected.txt"))
+	want, err := os.ReadFile(filepath.Join(goldenDir1, "expected.txt"))
 	require.NoError(t, err)
-	require.Equal(t, string(want), lines.String())
+	require.Equal(t, string(want), goldenText(r.Keys))
 
 	fresh := encode(t, 10_000, goldenKeys())
 	require.Equal(t, fresh.m.Identity, m.Identity)
 	require.Equal(t, fresh.m.Checkpoint.Sources, m.Checkpoint.Sources)
 	require.Equal(t, fresh.m.OperatorStates, m.OperatorStates)
 	require.Equal(t, fresh.m.Ranges, m.Ranges)
+	require.Len(t, m.Chunks, len(fresh.m.Chunks))
 	for i, ref := range m.Chunks { // Stored may change with the compressor, the content may not
 		require.Equal(t, ref.ID, fresh.m.Chunks[i].ID)
 	}
-	chunks := map[Section]int{}
-	for _, ref := range m.Chunks {
-		chunks[ref.Section]++
-	}
+	chunks := sectionsOf(m.Chunks)
 	require.Greater(t, chunks[SectionKeyed], 5)
 	require.Greater(t, chunks[SectionOperator], 5)
 	require.Len(t, chunks, 4)
+
+	// Written again it is of today's version, over the same chunks.
+	data, err := EncodeManifest(m)
+	require.NoError(t, err)
+	now, err := DecodeManifest(data)
+	require.NoError(t, err)
+	require.Equal(t, FormatVersion, now.Format)
+	require.Equal(t, 1, m.Format)
+	var again Recorder
+	require.NoError(t, Walk(ctx, src, now, &again))
+	require.Equal(t, r.Keys, again.Keys)
+}
+
+// goldenManifest is the manifest beside the chunks, which are sound.
+func goldenManifest(t *testing.T, src *goldenSource, version int) *Manifest {
+	t.Helper()
+	m, err := DecodeManifest(src.manifest)
+	require.NoError(t, err)
+	require.Equal(t, version, m.Format)
+	for ref := range m.AllChunks() {
+		data, err := src.Chunk(ctx, ref.ID)
+		require.NoError(t, err)
+		require.EqualValues(t, version, data[4])
+	}
+	problems, err := Verify(ctx, src, m)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	return m
+}
+
+func sectionsOf(refs []ChunkRef) map[Section]int {
+	chunks := map[Section]int{}
+	for _, ref := range refs {
+		chunks[ref.Section]++
+	}
+	return chunks
+}
+
+// So do those of format 2.
+func TestGoldenFilesOfFormat2(t *testing.T) {
+	if *update {
+		writeGolden(t)
+	}
+	src := readGolden(t, goldenDir2)
+	m := goldenManifest(t, src, 2)
+	fresh, last := goldenLayers(t)
+	var r Recorder
+	require.NoError(t, Walk(ctx, src, m, &r))
+	require.Empty(t, DiffKeys(last.keys(t), r.Keys))
+	want, err := os.ReadFile(filepath.Join(goldenDir2, "expected.txt"))
+	require.NoError(t, err)
+	require.Equal(t, string(want), goldenText(last.keys(t)))
+	var again Recorder
+	require.NoError(t, Walk(ctx, fresh, fresh.m, &again))
+	require.Equal(t, again.Keys, r.Keys, "the order of merged elements too")
+
+	c := fresh.m.Checkpoint
+	c.FullBytes, c.StoredBytes = m.Checkpoint.FullBytes, m.Checkpoint.StoredBytes
+	require.Equal(t, c, m.Checkpoint)
+	require.Len(t, m.Layers, 2)
+	for i := range 3 {
+		require.Len(t, m.layer(i), len(fresh.m.layer(i)))
+		for j, ref := range m.layer(i) {
+			require.Equal(t, ref.ID, fresh.m.layer(i)[j].ID)
+		}
+	}
+	require.Greater(t, sectionsOf(m.Layers[0].Chunks)[SectionKeyed], 5)
+	require.Greater(t, sectionsOf(m.Layers[1].Chunks)[SectionKeyed], 1)
+	require.Len(t, sectionsOf(m.Layers[1].Chunks), 4)
+	kinds := map[byte]bool{}
+	for ref := range m.AllChunks() {
+		o, err := openRef(ctx, src, ref, nil)
+		require.NoError(t, err)
+		framesOf(t, o.raw, kinds)
+	}
+	for kind := byte(frameKey); kind <= frameSalt; kind++ {
+		require.True(t, kinds[kind], "frame kind %d is in the golden files", kind)
+	}
+}
+
+// framesOf notes which kinds of frames a chunk has.
+func framesOf(t *testing.T, raw []byte, kinds map[byte]bool) {
+	t.Helper()
+	r := newReader(&Manifest{Layers: []Layer{{Names: MaxChunk}}}, 1, nil)
+	r.over = raw[1] == frameSalt
+	kinds[frameSalt] = kinds[frameSalt] || r.over
+	r.blind = true // whatever it resumes
+	require.NoError(t, r.load(Section(raw[0]), opened{raw: raw, version: FormatVersion}))
+	kinds[frameResume] = kinds[frameResume] || r.tr.blind
+	for r.c.more() {
+		kinds[r.c.b[r.c.off]] = true
+		require.NoError(t, r.next())
+	}
 }
