@@ -53,6 +53,7 @@ type timing struct {
 	silence  time.Duration // without a byte: the link is dead. PINGs come each 10 s
 	ackFirst time.Duration // between acknowledgements until the stream flows
 	ack      time.Duration // and afterwards
+	settle   time.Duration // for the stream's first byte, before the tracker says that it is attached
 	dial     time.Duration // for a connection
 }
 
@@ -68,6 +69,10 @@ func (tm timing) withDefaults(retry time.Duration) timing {
 	def(&tm.silence, time.Minute)
 	def(&tm.ackFirst, 5*time.Millisecond)
 	def(&tm.ack, time.Second)
+	// The server lets the stream go when its timer, each 100 ms, has seen the
+	// snapshot's end: a Barrier before that would wait as long. An idle server
+	// has nothing to send then.
+	def(&tm.settle, 120*time.Millisecond)
 	def(&tm.dial, 30*time.Second)
 	return tm
 }

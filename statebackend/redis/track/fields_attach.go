@@ -67,6 +67,10 @@ func (t *fields) follow(ctx context.Context) (attached bool, err error) {
 	defer acks.end()
 	if full {
 		t.db = anyDB
+		t.at("waiting for the stream's first byte")
+		if err := w.first(t.timing.settle); err != nil {
+			return false, fmt.Errorf("attach to %s as a replica: %w", t.opts.Server, err)
+		}
 	}
 	t.attach(nc, from, full)
 	s := &stream{wire: w, t: t, ask: acks.ask}

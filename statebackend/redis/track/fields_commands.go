@@ -4,18 +4,18 @@ package track
 type kind byte
 
 const (
-	names      kind = iota // any argument may be a key, which it may change as a whole
-	nothing                // no key
+	namedKeys  kind = iota // any argument may be a key, which it may change as a whole
+	noKeys                 // no key
 	fieldList              // key, then fields at regular places
 	zaddFields             // key, options, then pairs of score and member
 	oneField               // key, then one field at some place, and no other
-	smove                  // two keys and a member of both
+	moveMember             // two keys and a member of both
 	expiryAt               // key and an absolute time, or nothing
 	expiryIn               // key and a time from now
-	anything               // any key of any database
+	anyKeys                // any key of any database
 	flushDB                // any key of the selected database
-	selectDB
-	replconf
+	selects
+	askAck
 )
 
 // command is a row of the table. first and step say at which arguments after
@@ -27,7 +27,7 @@ type command struct {
 }
 
 // commands is what the stream's commands do, by their names in capitals. A
-// command that isn't here has the kind names: a key is an argument of each
+// command that isn't here has the kind namedKeys: a key is an argument of each
 // write command of Redis itself and of the modules that aren't listed. (What
 // the master rewrites comes as what it was rewritten to: SPOP as SREM, GETDEL
 // as DEL, INCR by a float as SET, GEOADD as ZADD, blocking commands as the
@@ -41,7 +41,7 @@ var commands = map[string]command{
 	"HINCRBYFLOAT": {oneField, 0, 0, hashFamily},
 	"SADD":         {fieldList, 0, 1, setFamily},
 	"SREM":         {fieldList, 0, 1, setFamily},
-	"SMOVE":        {smove, 0, 0, setFamily},
+	"SMOVE":        {moveMember, 0, 0, setFamily},
 	"ZADD":         {zaddFields, 0, 2, zsetFamily},
 	"ZREM":         {fieldList, 0, 1, zsetFamily},
 	"ZINCRBY":      {oneField, 1, 0, zsetFamily},
@@ -50,23 +50,23 @@ var commands = map[string]command{
 	"PEXPIREAT": {kind: expiryAt}, "EXPIREAT": {kind: expiryAt}, "PERSIST": {kind: expiryAt},
 	"EXPIRE": {kind: expiryIn}, "PEXPIRE": {kind: expiryIn},
 
-	"PING": {kind: nothing}, "MULTI": {kind: nothing}, "EXEC": {kind: nothing},
-	"PUBLISH": {kind: nothing}, "SPUBLISH": {kind: nothing},
-	"FUNCTION": {kind: nothing}, "SCRIPT": {kind: nothing},
-	"SELECT": {kind: selectDB}, "REPLCONF": {kind: replconf},
+	"PING": {kind: noKeys}, "MULTI": {kind: noKeys}, "EXEC": {kind: noKeys},
+	"PUBLISH": {kind: noKeys}, "SPUBLISH": {kind: noKeys},
+	"FUNCTION": {kind: noKeys}, "SCRIPT": {kind: noKeys},
+	"SELECT": {kind: selects}, "REPLCONF": {kind: askAck},
 
-	"FLUSHDB": {kind: flushDB}, "FLUSHALL": {kind: anything}, "SWAPDB": {kind: anything}, "DEBUG": {kind: anything},
+	"FLUSHDB": {kind: flushDB}, "FLUSHALL": {kind: anyKeys}, "SWAPDB": {kind: anyKeys}, "DEBUG": {kind: anyKeys},
 	// Code that is sent as such changes what it likes.
-	"EVAL": {kind: anything}, "EVALSHA": {kind: anything}, "FCALL": {kind: anything},
-	"EVAL_RO": {kind: anything}, "EVALSHA_RO": {kind: anything}, "FCALL_RO": {kind: anything}, "TFCALL": {kind: anything},
+	"EVAL": {kind: anyKeys}, "EVALSHA": {kind: anyKeys}, "FCALL": {kind: anyKeys},
+	"EVAL_RO": {kind: anyKeys}, "EVALSHA_RO": {kind: anyKeys}, "FCALL_RO": {kind: anyKeys}, "TFCALL": {kind: anyKeys},
 	// Whole slots of a cluster, by number.
-	"CLUSTER": {kind: anything}, "TRIMSLOTS": {kind: anything},
+	"CLUSTER": {kind: anyKeys}, "TRIMSLOTS": {kind: anyKeys},
 	// KeyDB wraps commands in one argument.
-	"RREPLAY": {kind: anything},
+	"RREPLAY": {kind: anyKeys},
 	// Indexes that delete the documents they list.
-	"FT.DROP": {kind: anything}, "FT.DROPINDEX": {kind: anything}, "_FT.DROPIFX": {kind: anything}, "_FT.DROPINDEXIFX": {kind: anything},
+	"FT.DROP": {kind: anyKeys}, "FT.DROPINDEX": {kind: anyKeys}, "_FT.DROPIFX": {kind: anyKeys}, "_FT.DROPINDEXIFX": {kind: anyKeys},
 	// Time series write to others by rules that were made earlier.
-	"TS.ADD": {kind: anything}, "TS.MADD": {kind: anything}, "TS.INCRBY": {kind: anything}, "TS.DECRBY": {kind: anything}, "TS.DEL": {kind: anything},
+	"TS.ADD": {kind: anyKeys}, "TS.MADD": {kind: anyKeys}, "TS.INCRBY": {kind: anyKeys}, "TS.DECRBY": {kind: anyKeys}, "TS.DEL": {kind: anyKeys},
 }
 
 // longestName is longer than any name in the table.

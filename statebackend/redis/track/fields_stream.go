@@ -52,22 +52,22 @@ func (s *stream) command() error {
 
 // run reads a command's n arguments.
 func (s *stream) run(c command, name argument, n int64) error {
-	if n == 0 && c.kind != anything && c.kind != flushDB {
+	if n == 0 && c.kind != anyKeys && c.kind != flushDB {
 		return s.pass()
 	}
 	switch c.kind {
-	case nothing:
+	case noKeys:
 		return s.passArgs(n)
-	case names:
+	case namedKeys:
 		return s.anyNames(n)
-	case anything, flushDB:
+	case anyKeys, flushDB:
 		s.everything(c.kind, string(bytes.ToUpper(name.b)))
 		return s.passArgs(n)
-	case selectDB:
+	case selects:
 		return s.selectDB(n)
-	case replconf:
+	case askAck:
 		return s.replconf(n)
-	case smove:
+	case moveMember:
 		return s.smove(c, n)
 	}
 	if err := s.target(); err != nil {
@@ -218,6 +218,7 @@ func (s *stream) smove(c command, n int64) error {
 // expiryIn reads a time from now. One that is past would remove the key.
 func (s *stream) expiryIn(n int64) error {
 	if n < 1 {
+		s.each(func(w *fieldsWatch) { w.whole(s.key) })
 		return s.pass()
 	}
 	a, err := s.arg(longestName)
@@ -259,7 +260,7 @@ func (s *stream) anyNames(n int64) error {
 // everything marks all of all watches, or of those of the selected database.
 func (s *stream) everything(k kind, name string) {
 	for _, e := range s.t.scopes.Load().all {
-		if k == anything || e.in(s.t.db) {
+		if k == anyKeys || e.in(s.t.db) {
 			e.w.everything("the server executed " + name)
 		}
 	}

@@ -62,6 +62,18 @@ func (s *wireSource) Read(p []byte) (int, error) {
 // offset is how far the stream has been read.
 func (w *wire) offset() int64 { return w.base + w.in - int64(w.r.Buffered()) }
 
+// first waits for the next byte, but no longer than asked.
+func (w *wire) first(wait time.Duration) error {
+	silence := w.silence
+	w.silence = min(wait, silence)
+	_, err := w.r.Peek(1)
+	w.silence = silence
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
 // begin says that the next byte is the one after offset.
 func (w *wire) begin(offset int64) { w.base += offset - w.offset() }
 
@@ -75,7 +87,11 @@ func (w *wire) line() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return bytes.TrimRight(b, "\r\n"), nil
+	b = b[:len(b)-1]
+	if n := len(b); n > 0 && b[n-1] == '\r' {
+		b = b[:n-1]
+	}
+	return b, nil
 }
 
 // number reads a line of a kind ('*' or '$') and a number.
@@ -164,7 +180,7 @@ func (w *wire) passArgs(n int64) error {
 // largestEmptyRDB is more than a server needs for an RDB without keys.
 const largestEmptyRDB = 16 << 20
 
-var errFullRDB = errors.New("the server sends its data although none was asked for")
+var errFullRDB = fmt.Errorf("%w: the server sends its data although none was asked for", ErrDenied)
 
 const markLength = 40
 

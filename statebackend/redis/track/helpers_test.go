@@ -64,6 +64,18 @@ func dialerTo(t testing.TB, addr, caFile string, as login) DialFunc {
 	}
 }
 
+// connect opens a connection to a database of a server without a password. Its
+// commands may take as long as they like.
+func connect(t testing.TB, addr string, db int) *resp.Conn {
+	nc, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	c := resp.NewConn(nc)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	_, err = c.Call(1<<10, "SELECT", strconv.Itoa(db))
+	require.NoError(t, err)
+	return c
+}
+
 // start makes a tracker of the server and closes it with the test.
 func start(t testing.TB, s *redistest.Server, make func(Options) Tracker) Tracker {
 	t.Helper()

@@ -167,6 +167,7 @@ EXPIREAT <k> <at>
 PEXPIREAT <k> <atms>
 PEXPIREAT <k> <atms> GT
 PERSIST <k>
+PERSIST j:h1
 RESTORE <k> 0 <dump> REPLACE
 RESTORE <k> <atms> <dump> REPLACE ABSTTL
 `), "\n")

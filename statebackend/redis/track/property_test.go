@@ -3,7 +3,6 @@ package track
 import (
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"reflect"
 	"slices"
@@ -37,7 +36,7 @@ var notRun = map[string]string{
 }
 
 // groupCommands change consumer groups, which only LevelFields promises.
-var groupCommands = []string{"XGROUP", "XREADGROUP", "XACK", "XCLAIM", "XAUTOCLAIM"}
+var groupCommands = []string{"XGROUP", "XREADGROUP", "XACK", "XCLAIM", "XAUTOCLAIM", "XSETID"}
 
 // property is one run of the test against one server.
 type property struct {
@@ -61,7 +60,7 @@ func runProperty(t *testing.T, make func(Options) Tracker, level Level) {
 	s.Do("DEBUG", "SET-ACTIVE-EXPIRE", "0") // keys expire when they are looked at, so that each look knows
 	p := &property{s: s, level: level, tr: start(t, s, make)}
 	for db := range p.conns {
-		p.conns[db] = p.open(t, db)
+		p.conns[db] = connect(t, s.Addr, db)
 		p.watch[db] = watch(t, p.tr, p.scope(db))
 	}
 	s.Do("ZADD", "payload", 1, "f0", 2, "f2")
@@ -83,28 +82,35 @@ func runProperty(t *testing.T, make func(Options) Tracker, level Level) {
 	require.Less(t, p.all, p.looks/4)
 }
 
-func (p *property) open(t *testing.T, db int) *resp.Conn {
-	nc, err := net.Dial("tcp", p.s.Addr)
-	require.NoError(t, err)
-	c := resp.NewConn(nc)
-	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	_, err = c.Call(1<<10, "SELECT", strconv.Itoa(db))
-	require.NoError(t, err)
-	return c
-}
+// fillScript gives each key of the pool a content, so that most commands find
+// something to change.
+const fillScript = `
+for _, n in ipairs({'j:h0', 'j:h1', 'out:h', 'j:mix0'}) do redis.call('HSET', n, 'f0', '1', 'f1', '2', '', '3') end
+for _, n in ipairs({'j:s0', 'out:s', 'j:mix1'}) do redis.call('SADD', n, 'f0', 'f1', 'f2') end
+for _, n in ipairs({'j:z0', 'out:z'}) do redis.call('ZADD', n, 1, 'f0', 2, 'f1', 3, '') end
+for _, n in ipairs({'j:l0', 'out:l'}) do redis.call('RPUSH', n, '1', 'e1', '7', '') end
+for _, n in ipairs({'j:v0', 'out:v', 'o:other'}) do redis.call('SET', n, '5') end
+for _, n in ipairs({'j:x0', 'out:x'}) do
+  for _, id in ipairs({'0-1', '1-1', '2-1'}) do redis.call('XADD', n, id, 'f', 'v') end
+  redis.call('XGROUP', 'CREATE', n, 'grp', '0')
+end
+redis.call('PFADD', 'j:p0', 'a', 'b') redis.call('GEOADD', 'j:g0', 1, 2, 'f0')
+redis.call('PEXPIRE', 'j:h1', 100000) redis.call('PEXPIRE', 'out:s', 100000)`
 
 // check is one sequence from an empty server on.
 func (p *property) check(rt *rapid.T) {
 	_, err := p.conns[0].Call(1<<10, "FLUSHALL")
+	require.NoError(rt, err)
+	_, err = p.conns[0].Call(1<<10, "EVAL", fillScript, "0")
 	require.NoError(rt, err)
 	var before [2]map[string]looked
 	for db, c := range p.conns {
 		before[db] = look(rt, c, p.scope(db))
 		p.take(rt, db)
 	}
-	for range rapid.IntRange(3, 12).Draw(rt, "rounds") {
+	for range rapid.IntRange(5, 20).Draw(rt, "rounds") {
 		var log []string
-		for range rapid.IntRange(1, 4).Draw(rt, "commands") {
+		for range rapid.SampledFrom([]int{1, 1, 1, 3}).Draw(rt, "commands") {
 			log = append(log, p.step(rt)...)
 		}
 		var after [2]map[string]looked
