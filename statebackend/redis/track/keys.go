@@ -45,9 +45,10 @@ var defaultKeyTimes = keyTimes{
 //     statistics were reset (CONFIG RESETSTAT), which could hide a call. A
 //     server that denies INFO denies this level (ErrDenied): without it a cut
 //     could be wrong without a sign.
-//   - Changes of a stream's consumer groups (XREADGROUP, XACK, XCLAIM,
-//     XAUTOCLAIM, XGROUP). The server doesn't count them as changes of the
-//     key. Whoever reads by these marks reads streams again each time.
+//   - Changes of a stream's consumer groups and of its last id (XREADGROUP,
+//     XACK, XCLAIM, XAUTOCLAIM, XGROUP, XSETID). The server doesn't count them
+//     as changes of the key. Whoever reads by these marks reads streams again
+//     each time.
 //   - A key whose time has come but that the server hasn't deleted yet. Its
 //     expiry is part of what was read.
 //

@@ -13,7 +13,7 @@ import (
 	"keyframe/internal/redistest"
 )
 
-// keyUnannounced change only a stream's consumer groups. The server doesn't
+// keyUnannounced change only a stream's consumer groups or its last id. The server doesn't
 // announce that, which NewKeys says.
 var keyUnannounced = []string{
 	"xack", "xautoclaim", "xclaim", "xgroup|create", "xgroup|createconsumer", "xgroup|delconsumer", "xgroup|destroy",
