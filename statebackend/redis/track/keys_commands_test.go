@@ -13,8 +13,8 @@ import (
 	"keyframe/internal/redistest"
 )
 
-// keyUnannounced change only a stream's consumer groups or its last id. The server doesn't
-// announce that, which NewKeys says.
+// keyUnannounced change only a stream's consumer groups or its last id. The
+// server doesn't announce that, which NewKeys says.
 var keyUnannounced = []string{
 	"xack", "xautoclaim", "xclaim", "xgroup|create", "xgroup|createconsumer", "xgroup|delconsumer", "xgroup|destroy",
 	"xgroup|setid", "xreadgroup", "xsetid",
