@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -120,6 +123,12 @@ func FuzzDecodeManifest(f *testing.F) {
 		f.Add(data)
 		f.Add(data[:len(data)-1])
 	}
+	layered, err := EncodeManifest(layeredManifest(f))
+	require.NoError(f, err)
+	f.Add(layered)
+	old, err := os.ReadFile(filepath.Join(goldenDir1, "manifest"))
+	require.NoError(f, err)
+	f.Add(old)
 	f.Add([]byte(manifestMagic))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, one := range [][]byte{data, sealedManifest(data)} {
@@ -132,6 +141,7 @@ func FuzzDecodeManifest(f *testing.F) {
 			require.NoError(t, err)
 			back, err := DecodeManifest(again)
 			require.NoError(t, err)
+			m.Format = FormatVersion // what is written is
 			require.Equal(t, m, back)
 		}
 	})
@@ -143,4 +153,103 @@ func sealedManifest(data []byte) []byte {
 		return data
 	}
 	return reseal(data)
+}
+
+// FuzzWalkLayers reads any bytes as a base and two layers over it, one chunk
+// each. What a walk accepts is the same after every merge.
+func FuzzWalkLayers(f *testing.F) {
+	a, b, c := threeWorlds()
+	small := []world{{}, {}, {}}
+	for _, name := range []string{"job:due", "job:leaves", "job:new", "job:list", "job:set", "job:a"} {
+		for i, w := range []world{a, b, c} {
+			if k, ok := w[sectionName{SectionKeyed, name}]; ok && len(k.Elements) < 20 {
+				small[i].put(k)
+			}
+		}
+	}
+	for _, worlds := range [][]world{small, {small[1], small[0], small[2]}} {
+		s := layeredOf(f, EncoderOptions{Salt: 9}, worlds...)
+		var raws [][]byte
+		for ref := range s.m.AllChunks() {
+			o, err := openRef(ctx, s, ref, nil)
+			require.NoError(f, err)
+			raws = append(raws, o.raw)
+		}
+		require.Len(f, raws, 3)
+		f.Add(raws[0], raws[1], raws[2])
+		f.Add(raws[0], raws[2], []byte(nil))
+	}
+	f.Fuzz(func(t *testing.T, base, one, two []byte) {
+		s, ok := threeLayers(base, one, two)
+		if !ok {
+			return
+		}
+		section := Section(base[0])
+		var r Recorder
+		err := Walk(ctx, s, s.m, &r, section)
+		expected(t, err)
+		problems, verr := Verify(ctx, s, s.m)
+		require.NoError(t, verr)
+		if err != nil {
+			require.NotEmpty(t, problems)
+			return
+		}
+		s.m.Checkpoint.Keys, s.m.Checkpoint.Missing, s.m.Checkpoint.Elements, s.m.Checkpoint.Bytes = countOf(r.Keys)
+		if s.m.Validate() != nil {
+			return
+		}
+		for from := range s.m.Layers {
+			out := &saved{MemChunks: MemChunks{data: maps.Clone(s.data)}}
+			out.m, err = Merge(ctx, s, s.m, from, &out.MemChunks, EncoderOptions{ChunkTarget: 100})
+			require.NoError(t, err)
+			require.Empty(t, DiffKeys(r.Keys, walk(t, out)))
+		}
+	})
+}
+
+// threeLayers is a checkpoint of these raw contents, all of one section; two
+// may be empty.
+func threeLayers(base, one, two []byte) (*saved, bool) {
+	s := &saved{}
+	s.m = manifestOf(Summary{})
+	s.m.Sorted = true
+	for i, raw := range [][]byte{base, one, two} {
+		if i == 2 && len(raw) == 0 {
+			continue
+		}
+		ref, data, err := sealChunk(raw, nil)
+		if err != nil || !ref.Section.Valid() || raw[0] != base[0] {
+			return nil, false
+		}
+		s.Put(ref.ID, data)
+		s.m.Checkpoint.FullBytes += ref.Stored
+		if i == 0 {
+			s.m.Chunks = []ChunkRef{ref}
+		} else {
+			s.m.Layers = append(s.m.Layers, Layer{Chunks: []ChunkRef{ref}, Names: 1 << 20})
+		}
+	}
+	return s, walkable(s.m) == nil
+}
+
+// countOf counts keys as a checkpoint of them does.
+func countOf(keys []RecordedKey) (exist, missing, elements, bytes uint64) {
+	totals := newTotals()
+	for _, k := range keys {
+		if k.Key.Section > SectionOperator {
+			continue
+		}
+		t := &totals[k.Key.Section]
+		tr := tracker{key: k.Key, bytes: uint64(len(k.Key.Name))}
+		for _, e := range k.Elements {
+			if uint64(len(e.Value)) == e.Size {
+				tr.bytes += uint64(len(e.Field)) + e.Size
+			}
+		}
+		t.add(&tr, k.End)
+	}
+	for _, t := range totals {
+		exist, missing, elements, bytes = exist+t.Keys, missing+t.Missing, elements+t.Elements, bytes+t.Bytes
+	}
+	return exist, missing, elements, bytes
 }
