@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -167,7 +168,11 @@ func TestNameSetIsASet(t *testing.T) {
 			require.Equal(t, !model[name], s.add([]byte(name), uint64(len(name))), name)
 			model[name] = true
 		}
-		require.Equal(t, len(model), s.used)
+		used := len(s.now.seconds)
+		for _, full := range s.old {
+			used += len(full.seconds)
+		}
+		require.Equal(t, len(model), used)
 	})
 	var s nameSet
 	s.reset(4)
@@ -176,4 +181,64 @@ func TestNameSetIsASet(t *testing.T) {
 	require.False(t, s.add([]byte("beginning"), 1<<21))
 	s.reset(4)
 	require.True(t, s.add([]byte("beginning"), 1<<21), "empty after a reset")
+}
+
+// Runs are looked up as single identities are, with repetitions inside a run
+// and between runs, and while the set grows.
+func TestNameSetTakesRuns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s nameSet
+		for range rapid.IntRange(1, 3).Draw(t, "keys") {
+			s.reset(rapid.SampledFrom([]int{0, 3, 200, 5000}).Draw(t, "expected"))
+			shares := rapid.Uint64Range(1, 3).Draw(t, "shares")
+			s.shares, s.share = shares, shares-1
+			fields := rapid.Bool().Draw(t, "fields")
+			model := map[int]bool{}
+			for range rapid.IntRange(0, 12).Draw(t, "runs") {
+				var run []snapshot.Element
+				var want []string
+				for _, n := range rapid.SliceOfN(rapid.IntRange(0, 900), 0, runMost).Draw(t, "names") {
+					name := fmt.Appendf(nil, "name %d", n)
+					e := snapshot.Element{Value: name, Size: uint64(len(name))}
+					if fields {
+						e = snapshot.Element{Field: name, Value: []byte("same")}
+					}
+					run = append(run, e)
+					if !model[n] && snapshot.NameHash(name)%shares == shares-1 {
+						want = append(want, string(name))
+						model[n] = true
+					}
+				}
+				var got []string
+				for _, e := range s.fresh(run, fields) {
+					got = append(got, string(append(e.Field, e.Value...)))
+				}
+				for i := range want {
+					if fields {
+						want[i] += "same"
+					}
+				}
+				require.Equal(t, want, got)
+			}
+		}
+	})
+}
+
+// A set that outgrows its table many times over, as an index does whose size
+// nobody knows.
+func TestNameSetGrows(t *testing.T) {
+	var s nameSet
+	s.reset(0)
+	const n = 200_000
+	for _, fresh := range []bool{true, false} {
+		for i := range n {
+			name := binary.LittleEndian.AppendUint64(nil, uint64(i)*7)
+			require.Equal(t, fresh, s.add(name, 8), i)
+		}
+	}
+	slots := len(s.now.slots)
+	for _, full := range s.old {
+		slots += len(full.slots)
+	}
+	require.Less(t, slots, 6*n)
 }
