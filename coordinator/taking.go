@@ -186,21 +186,21 @@ func (j *job) taken(out cut.Outcome, op *Operation) {
 	j.epoch, j.parallel = cp.Epoch, cp.Parallelism
 	j.mu.Unlock()
 	j.c.emit(Event{Kind: EventCheckpointCompleted, Job: cp.Job, ID: cp.ID, Operation: op.Status().ID, Checkpoint: &cp, Reason: string(out.Full.Code),
-		Message: fmt.Sprintf("checkpoint %d completed (%s): %d keys, %d elements, stall %.1f ms", cp.ID, how(cp), cp.Keys, cp.Elements, cp.StallMs)})
+		Message: fmt.Sprintf("checkpoint %d completed: %d keys, %d elements, stall %.1f ms%s", cp.ID, cp.Keys, cp.Elements, cp.StallMs, how(cp))})
 	if out.RecordErr != nil {
 		j.c.emit(Event{Kind: EventRecordFailed, Job: cp.Job, ID: cp.ID, Message: "the record in the state store could not be written: " + out.RecordErr.Error()})
 	}
 }
 
-// how says what a checkpoint read, in a word or two.
+// how says what is particular about what a checkpoint read.
 func how(cp snapshot.Checkpoint) string {
-	if cp.Incremental {
-		return "incremental"
+	switch {
+	case cp.Incremental:
+		return ", incremental"
+	case cp.SelfChecked:
+		return ", self-check passed"
 	}
-	if cp.SelfChecked {
-		return "full, self-check passed"
-	}
-	return "full"
+	return ""
 }
 
 func lineageOf(m *snapshot.Manifest) lineage {

@@ -188,8 +188,8 @@ func TestProgressIsShownOnATerminalAndEnds(t *testing.T) {
 	}()
 	d.terminal = false
 	<-reached
-	require.Eventually(t, func() bool { return strings.Contains(errs.String(), "checkpoint cut") }, 10*time.Second, 5*time.Millisecond)
-	require.Contains(t, errs.String(), "0 keys, 0 elements, 0 B", "progress is on stderr")
+	require.Eventually(t, func() bool { return strings.Contains(errs.String(), "checkpoint copy") }, 10*time.Second, 5*time.Millisecond)
+	require.Contains(t, errs.String(), " keys, ", "progress is on stderr")
 	gate.open()
 	require.Equal(t, exitDone, <-ended, errs.String())
 	require.Contains(t, out.String(), "checkpoint 1 completed in")

@@ -17,6 +17,9 @@ var (
 	// largeLayers is how many percent of the base's bytes the layers over it
 	// may have before everything becomes a new base.
 	largeLayers uint64 = 50
+	// smallLayers is up to how many bytes they may have more than that, as long
+	// as they are few: a small state isn't worth being written again each time.
+	smallLayers uint64 = 1 << 20
 )
 
 // mergePlan says what is merged: the layers from the given one up, 0 for all.
@@ -42,10 +45,11 @@ func plan(m *snapshot.Manifest) (mergePlan, bool) {
 	for _, l := range m.Layers {
 		above += stored(l.Chunks)
 	}
+	many, large := 1+n > SoftLayers, above*100 > base*largeLayers
 	switch {
-	case above*100 > base*largeLayers:
+	case large && (many || above > smallLayers):
 		return mergePlan{from: 0}, true
-	case 1+n <= SoftLayers:
+	case !many:
 		return mergePlan{}, false
 	}
 	from, sum := n, stored(m.Layers[n-1].Chunks)

@@ -236,13 +236,15 @@ func TestMergesAreBySize(t *testing.T) {
 		{m(100), -1},
 		{m(100, 1, 1, 1), -1},
 		{m(100, 20, 20, 10), -1},
-		{m(100, 20, 20, 11), 0},       // more than half
+		{m(100, 20, 20, 11), -1},   // more than half, but of little
+		{m(100, 20, 20, 10, 1), 0}, // and many
+		{m(100<<20, 40<<20, 20<<20), 0},
+		{m(100<<20, 40<<20, 10<<20), -1},
 		{m(100, 1, 1, 1, 1), 1},       // all alike: all together
 		{m(1000, 40, 1, 1, 1), 2},     // the large one isn't written again
 		{m(1000, 100, 30, 1, 1), 3},   // nor are these two
 		{m(1000, 4, 2, 1, 1), 1},      // they add up
 		{m(1000, 90, 30, 9, 3, 1), 3}, // too many to leave each by itself: it goes on to the bound
-		{m(10, 6), 0},
 	} {
 		p, due := plan(c.m)
 		if c.from < 0 {
@@ -255,7 +257,7 @@ func TestMergesAreBySize(t *testing.T) {
 			require.LessOrEqual(t, 1+p.from, SoftLayers, "after it there are few enough")
 		}
 	}
-	unsorted := m(10, 6)
+	unsorted := m(100, 20, 20, 10, 1)
 	unsorted.Sorted = false
 	require.False(t, Due(unsorted))
 }
