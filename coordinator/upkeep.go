@@ -116,6 +116,9 @@ func (c *Coordinator) keepUp(kind OperationKind, do func(context.Context, *Opera
 		c.store.set(nil)
 		if err != nil {
 			err = explainUpkeep(err)
+		}
+		// What was refused is told to who asked for it, and is no alarm.
+		if code := fault.CodeOf(err); err != nil && code != fault.Refused && code != fault.Busy {
 			c.emit(Event{Kind: EventStoreUpkeepFailed, Operation: op.Status().ID, Reason: string(kind), Message: fmt.Sprintf("%s failed: %v", kind, err)})
 		}
 		op.finish(c.opts.Now(), err, fill)

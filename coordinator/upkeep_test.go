@@ -203,7 +203,9 @@ func TestABackupIsMadeWhileJobsGoOn(t *testing.T) {
 		require.Equal(t, 1, s.Backup.Checkpoints)
 		require.Len(t, w.seen(EventStoreBackedUp), 1)
 		require.Equal(t, fault.Refused, w.failed(w.c.BackupStore(file)).Error.Code, "it is there already")
+		require.Empty(t, w.seen(EventStoreUpkeepFailed), "which is no alarm")
 		require.Equal(t, fault.Store, w.failed(w.c.BackupStore(filepath.Join(dir, "no", "folder.db"))).Error.Code)
+		require.Len(t, w.seen(EventStoreUpkeepFailed), 1)
 		for _, relative := range []string{"", "copy.db", "./copy.db", "../copy.db"} {
 			_, err := w.c.BackupStore(relative)
 			require.Equal(t, fault.Usage, fault.CodeOf(err), relative)

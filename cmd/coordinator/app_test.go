@@ -192,7 +192,7 @@ func TestNoDaemonThere(t *testing.T) {
 	s := newShell(t, addr)
 	for _, line := range []string{
 		"job list", "job show help", "job pause j", "checkpoint list h", "checkpoint show j 7", "checkpoint verify j", "checkpoint create j", "checkpoint delete j 1",
-		"restore j", "rescale j -p 3", "undo j", "keygroup j k", "store stats", "store verify", "job delete j",
+		"restore j", "rescale j -p 3", "undo j", "keygroup j k", "store stats", "store verify", "store compact", "store backup /copy.db", "job delete j",
 	} {
 		f := s.refused(exitNoDaemon, strings.Fields(line)...)
 		require.Equal(t, fault.NoDaemon, f.Code, line)
@@ -209,10 +209,10 @@ func TestNoDaemonThere(t *testing.T) {
 
 func TestCommandsThatNeedNoDaemon(t *testing.T) {
 	s := newShell(t, "http://127.0.0.1:1")
-	require.Contains(t, s.ok("version"), "checkpoint format 1")
+	require.Contains(t, s.ok("version"), "checkpoint format 2")
 	v := s.object("version")
 	require.Len(t, v, 3)
-	require.InDelta(t, 1, v["format"], 0)
+	require.InDelta(t, 2, v["format"], 0)
 	require.Equal(t, versionText(), v["version"])
 
 	// The documents' example: "a" is 97, key group 7 of 10. Flags stand anywhere.

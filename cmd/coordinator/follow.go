@@ -48,7 +48,11 @@ func (a *app) follow(ctx context.Context, c *api.Client, op api.Operation) (api.
 	}
 	done, err = c.Follow(late, done, nil)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return done, fault.New(fault.Failed, "`coordinator job show "+op.Job+"` shows it", "operation %s goes on", op.ID)
+		hint := "`coordinator job show " + op.Job + "` shows it"
+		if op.Job == "" { // of the store
+			hint = "the coordinator's log tells when it has ended"
+		}
+		return done, fault.New(fault.Failed, hint, "operation %s goes on", op.ID)
 	}
 	return done, err
 }
@@ -75,6 +79,9 @@ func (a *app) bar() (show func(api.Operation), end func()) {
 		}, decor.WCSyncSpaceR)),
 		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string {
 			g := last.Load().Progress
+			if last.Load().Job == "" { // of the store: there are only bytes
+				return fmt.Sprintf("%s of %s", size(g.Bytes), size(g.TotalBytes))
+			}
 			return fmt.Sprintf("%s keys, %s elements, %s", count(g.Keys), count(g.Elements), size(g.Bytes))
 		})))
 	end = func() {
@@ -83,10 +90,13 @@ func (a *app) bar() (show func(api.Operation), end func()) {
 	}
 	return func(op api.Operation) {
 		last.Store(&op)
+		total, done := op.Progress.TotalElements, op.Progress.Elements
+		if op.Job == "" {
+			total, done = op.Progress.TotalBytes, op.Progress.Bytes
+		}
 		// The state may have grown since the total was known.
-		total := int64(max(op.Progress.TotalElements, op.Progress.Elements+1))
-		b.SetTotal(total, false)
-		b.SetCurrent(int64(op.Progress.Elements))
+		b.SetTotal(int64(max(total, done+1)), false)
+		b.SetCurrent(int64(done))
 	}, end
 }
 

@@ -135,6 +135,7 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 	c := coordinator.New(coordinator.Options{
 		Store: d.db, Journal: d.db.Journal(), Backend: d.backend, Jobs: d.file.Jobs,
 		Listener: coordinator.Listeners{logEvents(d.log), events, m},
+		Upkeep:   d.db, CompactAbove: d.file.Store.CompactAbove,
 	})
 	m.Watch(c.Jobs, c.StoreStats)
 	server := api.NewServer(api.Options{Coordinator: c, Events: events, Metrics: m.Handler(), Version: versionText(), Token: d.token})
@@ -190,7 +191,10 @@ func (d *daemon) stop(c *coordinator.Coordinator, server *http.Server) {
 // logEvents writes each event as one line.
 func logEvents(log hclog.Logger) coordinator.Listener {
 	return coordinator.ListenerFunc(func(e coordinator.Event) {
-		args := []any{"event", string(e.Kind), "job", e.Job}
+		args := []any{"event", string(e.Kind)}
+		if e.Job != "" {
+			args = append(args, "job", e.Job)
+		}
 		if e.ID != 0 {
 			args = append(args, "checkpoint", uint64(e.ID))
 		}

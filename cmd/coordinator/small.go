@@ -131,54 +131,6 @@ func (a *app) showPlaces(places []api.KeyPlace) error {
 	})
 }
 
-func (a *app) storeCommand() *cli.Command {
-	return &cli.Command{Name: "store", Usage: "look after the checkpoint store", Subcommands: []*cli.Command{
-		{Name: "stats", Usage: "what the store holds", Action: a.storeStats},
-		{Name: "verify", Usage: "walk the whole store and report every problem", Action: a.storeVerify}}}
-}
-
-func (a *app) storeStats(ctx *cli.Context) error {
-	if _, err := positional(ctx); err != nil {
-		return err
-	}
-	c, err := a.client(ctx)
-	if err != nil {
-		return err
-	}
-	var s snapshot.StoreStats
-	if err := c.Call(ctx.Context, http.MethodGet, "/store", nil, &s); err != nil {
-		return err
-	}
-	return a.show(s, func(w io.Writer) {
-		fmt.Fprintf(w, "%s: %s, of which %s are kept and %s are free to be reused\n", s.Path, size(uint64(s.FileBytes)), size(uint64(s.LiveBytes)), size(uint64(s.FreeBytes)))
-		fmt.Fprintf(w, "%d jobs, %d checkpoints, %d attempts in all, %d chunks\n", s.Jobs, s.Checkpoints, s.Attempts, s.Chunks)
-	})
-}
-
-func (a *app) storeVerify(ctx *cli.Context) error {
-	if _, err := positional(ctx); err != nil {
-		return err
-	}
-	c, err := a.client(ctx)
-	if err != nil {
-		return err
-	}
-	var out api.StoreCheck
-	if err := c.Call(ctx.Context, http.MethodPost, "/store/verify", nil, &out); err != nil {
-		return err
-	}
-	err = a.show(out, func(w io.Writer) {
-		for _, p := range out.Problems {
-			fmt.Fprintln(w, quoted(p.String()))
-		}
-		fmt.Fprintf(w, "%d problems (%s)\n", len(out.Problems), millis(out.DurationMs))
-	})
-	if err == nil && !out.OK {
-		return told(fault.Problems, "problems were found")
-	}
-	return err
-}
-
 func (a *app) versionCommand() *cli.Command {
 	return &cli.Command{Name: "version", Usage: "what this is", Action: func(ctx *cli.Context) error {
 		if _, err := positional(ctx); err != nil {

@@ -125,7 +125,7 @@ func newService(t *testing.T, change ...func(*Options)) *service {
 	events := &EventLog{}
 	s.c = coordinator.New(coordinator.Options{
 		Store: damagedStore{db, &s.damaged}, Journal: db.Journal(), Backend: s.state, Poll: 20 * time.Millisecond,
-		Listener: coordinator.Listeners{events, s.metrics},
+		Listener: coordinator.Listeners{events, s.metrics}, Upkeep: db,
 	})
 	s.metrics.Watch(s.c.Jobs, s.c.StoreStats)
 	require.NoError(t, s.c.Start(t.Context()))

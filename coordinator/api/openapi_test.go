@@ -40,6 +40,8 @@ var allRoutes = []string{
 	"POST /v1/jobs/{job}/resume",
 	"POST /v1/jobs/{job}/undo",
 	"POST /v1/jobs/{job}/unmark",
+	"POST /v1/store/backup",
+	"POST /v1/store/compact",
 	"POST /v1/store/verify",
 	"PUT /v1/jobs/{job}",
 }
@@ -134,7 +136,7 @@ func TestTheOpenAPIDocumentIsWhole(t *testing.T) {
 			require.Contains(t, schema.Properties, field, name)
 		}
 	}
-	for _, body := range []string{"CreateCheckpoint", "Restore", "Rescale", "ConfigJob"} {
+	for _, body := range []string{"CreateCheckpoint", "Restore", "Rescale", "ConfigJob", "Backup"} {
 		require.Equal(t, false, d.Components.Schemas[body].AdditionalProperties, "%s takes no unknown fields", body)
 	}
 	require.Equal(t, "string", d.Components.Schemas["ConfigCheckpoint"].Properties["timeout"]["type"], "durations are texts")

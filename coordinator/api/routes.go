@@ -299,16 +299,6 @@ func (r routes) changes() {
 	})
 }
 
-func (r routes) store() {
-	add(r, http.MethodGet, "/store", "store-stats", "What the checkpoint store holds", 200, func(ctx context.Context, _ *none) (snapshot.StoreStats, error) {
-		return r.Coordinator.StoreStats(ctx)
-	})
-	add(r, http.MethodPost, "/store/verify", "store-verify", "Walk the whole store and report every problem", 200, func(ctx context.Context, _ *none) (StoreCheck, error) {
-		problems, took, err := r.Coordinator.CheckStore(ctx)
-		return StoreCheck{OK: err == nil && len(problems) == 0, Problems: nonNil(problems), DurationMs: took.Milliseconds()}, err
-	})
-}
-
 // nonNil makes JSON show an empty list as [].
 func nonNil[T any](s []T) []T {
 	if s == nil {

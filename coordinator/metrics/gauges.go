@@ -52,6 +52,8 @@ var (
 	storeFile     = desc("store_file_bytes", "Size of the store file.")
 	storeLive     = desc("store_live_bytes", "Bytes of chunks and manifests that are kept.")
 	storeFree     = desc("store_free_bytes", "Bytes of pages that the next writes reuse.")
+	storeWaiting  = desc("store_waiting_bytes", "Bytes of deleted checkpoints that are being removed in the background.")
+	storeRatio    = desc("store_file_live_ratio", "Size of the store file over what is live in it, 0 when nothing is.")
 	storeCount    = desc("store_checkpoints", "Completed checkpoints in the store.")
 	storeUp       = desc("store_up", "1 when the store could be asked.")
 	storeInfo     = desc("store_info", "Always 1: where the checkpoints are.", "path")
@@ -93,6 +95,8 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(storeFile, float64(s.FileBytes))
 	gauge(storeLive, float64(s.LiveBytes))
 	gauge(storeFree, float64(s.FreeBytes))
+	gauge(storeWaiting, float64(s.WaitingBytes))
+	gauge(storeRatio, s.Ratio)
 	gauge(storeCount, float64(s.Checkpoints))
 	gauge(storeInfo, 1, label(s.Path))
 }

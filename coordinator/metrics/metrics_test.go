@@ -53,7 +53,7 @@ func jobs() []coordinator.JobStatus {
 }
 
 func stats(context.Context) (snapshot.StoreStats, error) {
-	return snapshot.StoreStats{Path: "/var/lib/keyframe.db", FileBytes: 900, LiveBytes: 700, FreeBytes: 100, Checkpoints: 5, Attempts: 6}, nil
+	return snapshot.StoreStats{Path: "/var/lib/keyframe.db", FileBytes: 900, LiveBytes: 700, FreeBytes: 100, Ratio: 1.5, WaitingBytes: 60, WaitingChunks: 3, Checkpoints: 5, Attempts: 6}, nil
 }
 
 func watched() *Metrics {
@@ -110,7 +110,7 @@ func TestGaugesOfJobsAndStore(t *testing.T) {
 		`keyframe_job_health{,state="lost"}`: 1, "keyframe_job_parallelism{}": 3, "keyframe_job_epoch{}": 7,
 	}, ours(samples, "flights"))
 	for name, want := range map[string]float64{
-		"keyframe_store_file_bytes": 900, "keyframe_store_live_bytes": 700, "keyframe_store_free_bytes": 100, "keyframe_store_checkpoints": 5,
+		"keyframe_store_file_bytes": 900, "keyframe_store_live_bytes": 700, "keyframe_store_free_bytes": 100, "keyframe_store_waiting_bytes": 60, "keyframe_store_file_live_ratio": 1.5, "keyframe_store_checkpoints": 5,
 		"keyframe_store_up": 1, `keyframe_store_info{path="/var/lib/keyframe.db"}`: 1,
 	} {
 		require.InDelta(t, want, samples[name], 0, name)

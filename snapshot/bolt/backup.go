@@ -35,6 +35,9 @@ func (db *DB) backup(ctx context.Context, file string, progress func(snapshot.Up
 	if err := absent(file); err != nil {
 		return res, err
 	}
+	if _, err := os.Stat(filepath.Dir(file)); err != nil {
+		return res, fmt.Errorf("its folder must exist on the coordinator's host: %w", err)
+	}
 	_, used, err := db.sized(ctx)
 	if err != nil {
 		return res, err
@@ -155,8 +158,6 @@ func createTmp(name string) (*os.File, error) {
 	case errors.Is(err, fs.ErrExist):
 		return nil, fmt.Errorf("%s: %w, and is no backup that was cut short, so it is left as it is: move it away, or name another file",
 			name, fs.ErrExist)
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("folder %s does not exist on the coordinator's host: make it first: %w", filepath.Dir(name), err)
 	case err != nil:
 		return nil, fmt.Errorf("make %s: %w", name, err)
 	}
