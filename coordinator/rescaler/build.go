@@ -26,9 +26,6 @@ type built struct {
 // outcome before it gives it, as far as memory allows; whole says whether that
 // was all of it.
 func (e *Executor) build(ctx context.Context, w snapshot.Writer, r *ready, started time.Time, p Progress) (b *built, whole bool, err error) {
-	if n := len(r.base.Layers); n > 0 {
-		return nil, false, fault.New(fault.Internal, "report it as a bug", "checkpoint %d has %d layers over its base: a rescale needs them merged", r.base.Checkpoint.ID, n)
-	}
 	kept := &keep{next: w, src: e.Store, limit: keepBytes}
 	enc := snapshot.NewEncoder(ctx, kept, snapshot.EncoderOptions{})
 	names := newSummaries(r.ops.job)
@@ -107,18 +104,7 @@ func (r *ready) newSchemas(names *summaries) map[string]string {
 
 func (r *ready) newManifest(w snapshot.Writer, b *built, names *summaries, sum snapshot.Summary, started, ended time.Time) *snapshot.Manifest {
 	m, old := *r.base, r.ops.keys
-	var chunks []snapshot.ChunkRef
-	for _, ref := range m.Chunks {
-		if ref.Section == snapshot.SectionKeyed {
-			chunks = append(chunks, ref)
-		}
-	}
-	chunks = append(chunks, sum.Chunks...)
-	for _, ref := range m.Chunks {
-		if ref.Section == snapshot.SectionSource {
-			chunks = append(chunks, ref)
-		}
-	}
+	m.Chunks, m.Layers = carry(r.base, sum)
 	was := r.base.Checkpoint
 	m.Format = snapshot.FormatVersion
 	m.Checkpoint = snapshot.Checkpoint{
@@ -126,16 +112,55 @@ func (r *ready) newManifest(w snapshot.Writer, b *built, names *summaries, sum s
 		State: snapshot.StateCompleted, Grade: was.Grade, StartedAt: started, CompletedAt: &ended,
 		DurationMs: max(0, ended.Sub(started).Milliseconds()),
 		Keys:       was.Keys - old.exist + names.exist, Missing: was.Missing - old.missing + names.missing,
-		Elements: was.Elements - old.elements + names.elements, Bytes: was.Bytes - old.bytes + names.bytes,
+		Elements: was.Elements - old.elements + names.elements, Bytes: was.Bytes - min(was.Bytes, old.bytes) + names.bytes,
 		StoredBytes: w.StoredBytes(), Parent: was.ID, Parallelism: r.plan.To, MaxParallelism: was.MaxParallelism,
-		Epoch: r.plan.Epoch, Sources: was.Sources,
+		Epoch: r.plan.Epoch, Sources: was.Sources, Layers: 1 + len(m.Layers), BytesEstimated: was.BytesEstimated,
 	}
-	for _, ref := range chunks {
+	for ref := range m.AllChunks() {
 		m.Checkpoint.FullBytes += ref.Stored
 	}
-	m.Ranges, m.OperatorStates, m.Chunks, m.Sorted = r.compute.Ranges, b.states, chunks, false
+	m.Ranges, m.OperatorStates, m.Sorted = r.compute.Ranges, b.states, false
 	m.States = restate(r.base.States, old, names)
+	if was.BytesEstimated {
+		m.Checkpoint.Bytes = max(m.Checkpoint.Bytes, statedBytes(&m))
+	}
 	return &m
+}
+
+// carry gives the chunks of the new manifest: the base's keyed and source
+// chunks, of all its layers, and the new ones of operator and meta, which stand
+// below: nothing of these two sections is left in any layer.
+func carry(base *snapshot.Manifest, sum snapshot.Summary) (chunks []snapshot.ChunkRef, layers []snapshot.Layer) {
+	chunks = append(only(base.Chunks, snapshot.SectionKeyed), sum.Chunks...)
+	chunks = append(chunks, only(base.Chunks, snapshot.SectionSource)...)
+	for _, l := range base.Layers {
+		l.Chunks = append(only(l.Chunks, snapshot.SectionKeyed), only(l.Chunks, snapshot.SectionSource)...)
+		if len(l.Chunks) > 0 {
+			layers = append(layers, l)
+		}
+	}
+	return chunks, layers
+}
+
+func only(refs []snapshot.ChunkRef, s snapshot.Section) (out []snapshot.ChunkRef) {
+	for _, ref := range refs {
+		if ref.Section == s {
+			out = append(out, ref)
+		}
+	}
+	return out
+}
+
+// statedBytes is what the statistics make of estimated bytes.
+func statedBytes(m *snapshot.Manifest) uint64 {
+	var states, groups uint64
+	for _, s := range m.States {
+		states += s.Bytes
+	}
+	for _, g := range m.Groups {
+		groups += g.Bytes
+	}
+	return max(states, groups)
 }
 
 // restate replaces the operator keys in the statistics.
