@@ -1,8 +1,10 @@
 package snapshot
 
 import (
+	"context"
 	"runtime"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -134,6 +136,64 @@ func TestHugeKeysAreReadInBoundedMemory(t *testing.T) {
 	require.LessOrEqual(t, c.largest, uint64(MaxPart))
 	require.NotZero(t, p.most)
 	require.Less(t, p.most, base+16<<20, "peak %d above %d", p.most, base)
+}
+
+// I8: a walk over layers holds two chunks of each, and the fields of one key's
+// patches; so does a merge.
+func TestLayersAreReadInBoundedMemory(t *testing.T) {
+	const fields, layers = 200_000, 8
+	s := &saved{}
+	enc := NewEncoder(ctx, s, EncoderOptions{})
+	require.NoError(t, pushHash(enc, "job:hash", fields))
+	for layer := range layers {
+		require.NoError(t, enc.NextLayer())
+		require.NoError(t, enc.BeginKey(Key{Section: SectionKeyed, Op: OpPatch, Type: TypeHash, Name: []byte("job:hash"), Count: fields}))
+		for i := layer; i < fields; i += 40 {
+			field, value := []byte("s:key-"+strconv.Itoa(i)), []byte(text(60, strconv.Itoa(layer)))
+			require.NoError(t, enc.Element(Element{Field: field, Size: uint64(len(value)), Value: value}))
+		}
+		require.NoError(t, enc.EndKey(KeyEnd{}))
+	}
+	sum, err := enc.Close()
+	require.NoError(t, err)
+	m := manifestOf(sum)
+	m.Layers, m.Sorted, m.States, m.Groups = sum.Layers[1:], true, nil, nil
+	m.Checkpoint.Keys, m.Checkpoint.Elements, m.Checkpoint.BytesEstimated = 1, fields, true
+	require.Len(t, m.Layers, layers)
+
+	const bound = 40 << 20 // 9 layers of 2 chunks, their stored bytes, 40,000 fields
+	base := heapInUse()    // the chunks are part of it
+	p := &peaks{Sink: &counter{}, every: 20_000}
+	require.NoError(t, Walk(ctx, s, m, p))
+	require.NotZero(t, p.most)
+	t.Logf("peak of the live heap: %.1f MiB above the base", float64(p.most-min(p.most, base))/(1<<20))
+	require.Less(t, p.most, base+bound, "peak %d above %d", p.most, base)
+
+	w := &discard{}
+	out, err := Merge(ctx, &peakSource{ChunkSource: s, p: &peaks{every: 1}, limit: base + bound, t: t}, m, 0, w, EncoderOptions{})
+	require.NoError(t, err)
+	require.Equal(t, w.bytes, out.Checkpoint.FullBytes)
+	require.False(t, out.Checkpoint.BytesEstimated)
+}
+
+// peakSource samples the live heap at each chunk.
+type peakSource struct {
+	ChunkSource
+	p     *peaks
+	limit uint64
+	t     *testing.T
+	mu    sync.Mutex
+}
+
+func (s *peakSource) Chunk(ctx context.Context, id ChunkID) ([]byte, error) {
+	s.mu.Lock()
+	s.p.sample()
+	most := s.p.most
+	s.mu.Unlock()
+	if most > s.limit {
+		s.t.Errorf("live heap of %d bytes: at most %d", most, s.limit)
+	}
+	return s.ChunkSource.Chunk(ctx, id)
 }
 
 // Names and fields of the largest size fit a chunk, and the buffers that they
