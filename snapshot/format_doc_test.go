@@ -32,7 +32,7 @@ func TestFormatDocument(t *testing.T) {
 	for name, n := range map[string]int{
 		"MaxName": MaxName, "MaxPart": MaxPart, "MaxChunk": MaxChunk, "MaxManifest": MaxManifest,
 		"type name, server version": maxLabel, "DefaultChunkTarget": DefaultChunkTarget,
-		"MaxChunkTarget": MaxChunkTarget,
+		"MaxChunkTarget": MaxChunkTarget, "maxMember": maxMember,
 	} {
 		require.Regexp(t, fmt.Sprintf(`\| %s \| %d \|`, name, n), doc)
 	}
@@ -40,6 +40,11 @@ func TestFormatDocument(t *testing.T) {
 		frameLong: "long element", framePart: "part", frameEnd: "end"} {
 		require.Contains(t, doc, fmt.Sprintf("| %d | %s |", kind, name))
 	}
+	for kind, name := range map[byte]string{framePatch: "patch", frameGone: "gone", frameRemoved: "removed",
+		frameLoose: "loose key", frameSalt: "salt"} {
+		require.Contains(t, doc, fmt.Sprintf("| %d | %s *(2)* |", kind, name))
+	}
+	require.Contains(t, doc, fmt.Sprintf("At most %d layers", MaxLayers))
 	for kt := TypeMissing; kt.Valid(); kt++ {
 		require.Contains(t, doc, fmt.Sprintf("| %d | %s |", kt, kt))
 	}

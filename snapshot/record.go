@@ -117,7 +117,9 @@ type Key struct {
 	// Loose marks a key of a layer that was read while its writers ran: what
 	// came may differ from Count, and only its end says how many elements
 	// there are. Whoever pushes it pushes a newer record of the key in a
-	// later layer where the two differ.
+	// later layer where the two differ: an Encoder insists on it, and a reader
+	// takes a loose key with nothing above it as any other. Its values are
+	// finished all the same.
 	Loose bool
 	// TypeName and Server are set for opaque keys only: what TYPE said, and
 	// the version of the server whose DUMP payload this is.
