@@ -175,7 +175,7 @@ func (f *fakeRedis) reply(args []string) string {
 
 func (f *fakeRedis) open(t *testing.T) *Backend {
 	t.Helper()
-	b, err := Open(t.Context(), Config{URL: "redis://" + f.addr, Lazy: true, Timeout: 2 * time.Second})
+	b, err := Open(t.Context(), Config{URL: "redis://" + f.addr, Lazy: true, Timeout: 2 * time.Second, Tracking: TrackOff})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	return b

@@ -57,7 +57,7 @@ func TestACutWhoseMarkIsRefusedIsStillACut(t *testing.T) {
 	fillJob(t, c, testJob, "seed")
 	require.NoError(t, c.HSet(t.Context(), testJob.Record(), "attempt", "40").Err())
 	require.NoError(t, c.Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">pw", "allcommands", "-hset", "allkeys").Err())
-	b, err := Open(t.Context(), Config{URL: "redis://reader:pw@" + s.Addr})
+	b, err := Open(t.Context(), Config{URL: "redis://reader:pw@" + s.Addr, Tracking: TrackOff})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()
 	cut, _ := cutOf(t, b, statebackend.CutRequest{Job: testJob, Incarnation: "inc-seed"})

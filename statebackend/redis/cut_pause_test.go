@@ -247,7 +247,7 @@ func TestADeadCutFreesTheWritersByItself(t *testing.T) {
 func TestAServerThatDiesInMidCut(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	s := redistest.Start(t)
-	b, err := Open(t.Context(), Config{URL: s.URL()})
+	b, err := Open(t.Context(), Config{URL: s.URL(), Tracking: TrackOff})
 	require.NoError(t, err)
 	manyKeys(t, s.Client(), testJob, 20_000)
 	began := time.Now()

@@ -57,8 +57,18 @@ func (c *pausedCut) hangUp() {
 // prepare opens the connections and finds out everything that would make the
 // cut fail, before any writer is held.
 func (c *pausedCut) prepare(ctx context.Context) error {
+	err := c.look(ctx, &limiter{ctx: ctx})
+	if err == nil {
+		c.pause, err = c.b.newPause(ctx, c.req, c.info)
+	}
+	return err
+}
+
+// look opens the connection that reads, and finds out what would make the cut
+// fail, but for somebody else's pause.
+func (c *pausedCut) look(ctx context.Context, limit *limiter) error {
 	var err error
-	if c.conn, err = c.b.dial(ctx); err != nil {
+	if c.conn, err = c.b.dialLimited(ctx, limit); err != nil {
 		return err
 	}
 	release := c.conn.Bind(ctx)
@@ -78,10 +88,7 @@ func (c *pausedCut) prepare(ctx context.Context) error {
 		return err
 	}
 	c.exactTTL = rights.exactTTL
-	if _, err := c.readJob(ctx); err != nil {
-		return err
-	}
-	c.pause, err = c.b.newPause(ctx, c.req, c.info)
+	_, err = c.readJob(ctx)
 	return err
 }
 

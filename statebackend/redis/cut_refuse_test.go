@@ -20,7 +20,7 @@ func as(t testing.TB, s *redistest.Server, db int, rules ...any) *Backend {
 	t.Helper()
 	s.Do(append([]any{"ACL", "SETUSER", "coordinator", "reset", "on", ">pass"}, rules...)...)
 	u := url.URL{Scheme: "redis", User: url.UserPassword("coordinator", "pass"), Host: s.Addr, Path: fmt.Sprint(db)}
-	b, err := Open(t.Context(), Config{URL: u.String()})
+	b, err := Open(t.Context(), Config{URL: u.String(), Tracking: TrackOff})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	return b

@@ -157,7 +157,7 @@ func TestACutOverTLSWithAPasswordInAnotherDatabase(t *testing.T) {
 	fillJob(t, s.Client(), testJob, "seed in database 0")
 	u := strings.TrimSuffix(s.URL(), "/0") + "/5"
 	u = strings.Replace(u, "se:cr@t", "wrong", 1)
-	b, err := Open(t.Context(), Config{URL: u, Password: "se:cr@t", CAFile: s.CAFile()})
+	b, err := Open(t.Context(), Config{URL: u, Password: "se:cr@t", CAFile: s.CAFile(), Tracking: TrackOff})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	_, err = b.Cut(t.Context(), statebackend.CutRequest{Job: testJob}, &snapshot.Recorder{})

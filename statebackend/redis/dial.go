@@ -21,11 +21,20 @@ func (b *Backend) dial(ctx context.Context) (*resp.Conn, error) {
 
 // dialPatient is dial for a command that may take the server longer.
 func (b *Backend) dialPatient(ctx context.Context, timeout time.Duration) (*resp.Conn, error) {
+	return b.dialThrough(ctx, timeout, func(nc net.Conn) net.Conn { return nc })
+}
+
+// dialLimited is dial for reading no faster than a limiter allows.
+func (b *Backend) dialLimited(ctx context.Context, limit *limiter) (*resp.Conn, error) {
+	return b.dialThrough(ctx, b.addr.timeout, func(nc net.Conn) net.Conn { return &limitedConn{Conn: nc, limit: limit} })
+}
+
+func (b *Backend) dialThrough(ctx context.Context, timeout time.Duration, wrap func(net.Conn) net.Conn) (*resp.Conn, error) {
 	nc, err := b.connect(ctx)
 	if err != nil {
 		return nil, b.mapError(ended(ctx, err), "connect")
 	}
-	conn := resp.NewConn(&stallConn{Conn: nc, timeout: timeout})
+	conn := resp.NewConn(wrap(&stallConn{Conn: nc, timeout: timeout}))
 	release := conn.Bind(ctx)
 	err = b.greet(conn)
 	release()

@@ -17,10 +17,11 @@ const chainMost = 3
 // and the last cuts with what was written since each. It is used by one cut at
 // a time (see trackers.enter).
 type follow struct {
-	job   statebackend.Job
-	level track.Level
-	watch track.Watch
-	chain []link // oldest first
+	job     statebackend.Job
+	level   track.Level
+	tracker track.Tracker
+	watch   track.Watch
+	chain   []link // oldest first
 	// why a chain that was there is gone.
 	lost string
 }

@@ -231,3 +231,28 @@ func (r *roster) missingFrom(seen []uint64) (left []string, known bool) {
 	}
 	return left, known
 }
+
+// note takes what a key of a layer says of its name.
+func (r *roster) note(k snapshot.Key, name []byte) {
+	switch {
+	case k.Op == snapshot.OpPatch || k.Section == snapshot.SectionSource:
+	case k.Section == snapshot.SectionMeta && k.Type == snapshot.TypeMissing:
+		delete(r.meta, string(name))
+	case k.Section == snapshot.SectionMeta:
+		r.meta[string(name)] = k.Type
+	case k.Op == snapshot.OpGone:
+		r.remove(name)
+	default:
+		r.set(name, k.Type)
+		r.noteStream(k, name)
+	}
+}
+
+// noteStream remembers the streams among the state.
+func (r *roster) noteStream(k snapshot.Key, name []byte) {
+	if k.Type == snapshot.TypeOpaque && k.TypeName == "stream" {
+		r.streams[string(name)] = true
+	} else if len(r.streams) > 0 {
+		delete(r.streams, string(name))
+	}
+}

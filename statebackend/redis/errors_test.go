@@ -60,7 +60,7 @@ func TestOurOwnEndIsNotTheServersFault(t *testing.T) {
 	srv.Signal(syscall.SIGCONT)
 
 	// The store's own patience is another thing: then the server is too slow.
-	slow, err := Open(t.Context(), Config{URL: srv.URL(), Timeout: 60 * time.Millisecond})
+	slow, err := Open(t.Context(), Config{URL: srv.URL(), Timeout: 60 * time.Millisecond, Tracking: TrackOff})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, slow.Close()) }()
 	srv.Signal(syscall.SIGSTOP)

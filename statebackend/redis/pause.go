@@ -74,8 +74,9 @@ type pause struct {
 	guard  *resp.Conn
 	canary *canary // nil when the server denies it
 	total  time.Duration
-	reader *resp.Conn
-	mark   []string // a command that runs before the writers that are freed; nil for none
+	// readers are the connections whose answers are of no use after the pause.
+	readers []*resp.Conn
+	mark    []string // a command that runs before the writers that are freed; nil for none
 
 	clean bool      // no reply is outstanding on the guard
 	asked bool      // a pause may be in force
@@ -123,46 +124,59 @@ func (p *pause) hangUp() {
 }
 
 // begin holds the writers. end must be called whatever it gives.
-func (p *pause) begin(reader *resp.Conn) error {
-	p.reader = reader
+func (p *pause) begin(readers ...*resp.Conn) error {
+	p.readers = readers
 	p.began = time.Now()
-	if err := p.extend(p.began); err != nil {
+	first, err := p.extend(p.began)
+	if !p.until.IsZero() {
+		p.held = p.began // at the latest a little after that
+	}
+	if err != nil {
 		return err
 	}
-	p.held = time.Now()
 	if p.canary != nil {
 		if err := p.canary.send(); err != nil {
 			return p.b.mapError(err, "send the canary")
 		}
 	}
-	first, err := p.facts()
-	if err != nil {
-		return err
-	}
 	p.first, p.last = first, first
 	return p.compare(first)
 }
 
-// extend asks for the lease once more, counted from now.
-func (p *pause) extend(now time.Time) error {
+// extend asks for the lease once more, counted from now, and in the same
+// packet what the server is inside the pause.
+func (p *pause) extend(now time.Time) (serverFacts, error) {
+	f := serverFacts{asked: now}
 	lease := min(pauseLease, p.total, p.began.Add(p.total).Sub(now)).Truncate(time.Millisecond)
 	p.asked, p.clean = true, false
 	for _, cmd := range [][]string{{"TIME"}, {"CLIENT", "PAUSE", strconv.FormatInt(lease.Milliseconds(), 10), "WRITE"}} {
 		if err := p.guard.Command(cmd...); err != nil {
-			return p.b.mapError(err, "pause writers")
+			return f, p.b.mapError(err, "pause writers")
 		}
 	}
-	if err := p.guard.Flush(); err != nil {
-		return p.b.mapError(err, "pause writers")
+	if err := errors.Join(sendFacts(p.guard), p.guard.Flush()); err != nil {
+		return f, p.b.mapError(err, "pause writers")
 	}
 	at, err := replyTime(p.guard)
 	if err != nil {
-		return p.b.mapError(err, "pause writers")
+		return f, p.b.mapError(err, "pause writers")
 	}
 	if _, err := p.guard.Reply(1 << 10); err != nil {
-		return p.refused(err)
+		return f, p.refused(err)
+	}
+	if err := p.leased(now, at, lease); err != nil {
+		return f, err
+	}
+	if err := f.take(p.guard); err != nil {
+		return f, p.b.mapError(err, "look at the server")
 	}
 	p.clean = true
+	return f, nil
+}
+
+// leased notes a lease that was asked for at now, and by the server's clock
+// was given at.
+func (p *pause) leased(now, at time.Time, lease time.Duration) error {
 	if !p.serverUntil.IsZero() && !at.Before(p.serverUntil) {
 		return fmt.Errorf("%w: by the server's clock it had ended before it was extended", statebackend.ErrPauseExpired)
 	}
@@ -173,7 +187,12 @@ func (p *pause) extend(now time.Time) error {
 		p.renew = now.Add(lease / 3)
 	}
 	// A reply that comes later than this is of no use.
-	return p.reader.SetDeadline(p.safe)
+	for _, r := range p.readers {
+		if err := r.SetDeadline(p.safe); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // refused tells a server that doesn't know the mode from other refusals.
@@ -196,10 +215,7 @@ func (p *pause) check() error {
 	if p.renew.IsZero() || now.Before(p.renew) {
 		return nil
 	}
-	if err := p.extend(now); err != nil {
-		return err
-	}
-	f, err := p.facts()
+	f, err := p.extend(now)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,9 @@ type cutReader struct {
 	// odd is told of each key that seems to have been written while it was
 	// read, so that what came of it can't be right. Only for loose.
 	odd func(k *keyInfo)
+	// large takes the keys that would be read page by page, instead; nil for
+	// reading them where they stand.
+	large func(k *keyInfo)
 
 	// aside is a second connection for questions that come up while replies
 	// are outstanding; opened when the first comes up.

@@ -164,6 +164,10 @@ func (p *keyPipe) take() error {
 		if err := p.sortOut(k); err != nil {
 			return p.keyFailed(k, err)
 		}
+		if k.plan == planPaged && p.large != nil {
+			p.large(k)
+			return nil
+		}
 		p.known.push(k)
 		return nil
 	case planNone:

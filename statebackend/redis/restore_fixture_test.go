@@ -34,7 +34,7 @@ var uglyNames = []string{"a:b", "ab", "a*", "[x]", `a\b`, "a?", "a b", "*"}
 
 func openTest(t testing.TB, s *redistest.Server) *Backend {
 	t.Helper()
-	b, err := Open(context.Background(), Config{URL: s.URL(), CAFile: s.CAFile()})
+	b, err := Open(context.Background(), Config{URL: s.URL(), CAFile: s.CAFile(), Tracking: TrackOff})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	return b

@@ -185,7 +185,7 @@ func (t *trackers) attachAt(ctx context.Context, level track.Level, job statebac
 		lost = fmt.Sprintf("writes were tracked by %s and are now by %s", f.follow.level, level)
 	}
 	f.end()
-	f.follow = &follow{job: job, level: level, watch: w, lost: lost}
+	f.follow = &follow{job: job, level: level, tracker: tr, watch: w, lost: lost}
 	return nil
 }
 
