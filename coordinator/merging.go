@@ -80,22 +80,3 @@ func (j *job) merged(ctx context.Context, base *cut.Base, before int) {
 	}
 	j.c.emit(Event{Kind: EventCheckpointMerged, Job: cp.Job, ID: cp.ID, Message: fmt.Sprintf("checkpoint %d has %d layers now, %d before", cp.ID, cp.Layers, before)})
 }
-
-// flatten gives a checkpoint a single layer: what a rescale builds on.
-func (j *job) flatten(ctx context.Context, cp *snapshot.Checkpoint) error {
-	if cp.Layers <= 1 {
-		return nil
-	}
-	m := cut.Merger{Store: j.c.opts.Store}
-	j.mu.Lock()
-	base, spec := j.footing.base, j.spec
-	j.mu.Unlock()
-	if base != nil && base.Manifest.Checkpoint.ID == cp.ID {
-		return m.Flatten(ctx, spec, base)
-	}
-	manifest, err := j.c.opts.Store.Manifest(ctx, cp.Job, cp.ID)
-	if err != nil {
-		return fmt.Errorf("manifest of checkpoint %d of %q: %w", cp.ID, cp.Job, err)
-	}
-	return m.Flatten(ctx, spec, &cut.Base{Manifest: manifest})
-}

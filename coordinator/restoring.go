@@ -228,10 +228,6 @@ func (j *job) rescaleSteps(ctx context.Context, op *Operation, req RescaleReques
 	if err != nil {
 		return rescaler.Result{}, err
 	}
-	// It builds on the chunks of a section, which layers share out.
-	if err := j.flatten(ctx, cp); err != nil {
-		return rescaler.Result{}, err
-	}
 	r.Base, r.Undo = cp.ID, cp.ID
 	res, err := j.rescaler().Run(ctx, r, op.progress)
 	if err != nil {
