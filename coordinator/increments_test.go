@@ -72,6 +72,9 @@ func (w *world) live(job config.Job) []snapshot.RecordedKey {
 // content is what a checkpoint holds; its manifest must be right about it.
 func (w *world) content(job string, id snapshot.ID) []snapshot.RecordedKey {
 	w.t.Helper()
+	release, err := w.db.Hold(w.t.Context(), job, id) // a merge may be under way
+	require.NoError(w.t, err)
+	defer release()
 	m, err := w.db.Manifest(w.t.Context(), job, id)
 	require.NoError(w.t, err)
 	var r snapshot.Recorder
