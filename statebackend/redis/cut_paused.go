@@ -134,6 +134,9 @@ func (c *pausedCut) read(ctx context.Context) (statebackend.Cut, error) {
 		dial: func() (*resp.Conn, error) { return c.b.dial(ctx) },
 	}
 	defer r.hangUp()
+	if r.noExpiry, err = askNoExpiry(c.conn, c.b.addr.db); err != nil {
+		return statebackend.Cut{}, c.b.mapError(err, "ask what expires")
+	}
 	names, err := r.indexSource()
 	if err != nil {
 		return statebackend.Cut{}, err

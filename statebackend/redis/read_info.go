@@ -11,14 +11,18 @@ import (
 
 // askInfo sends the questions about what a key is.
 func (r *cutReader) askInfo(k *keyInfo) error {
-	if err := sendKey(r.conn, k.name, "TYPE"); err != nil {
-		return err
+	if k.typ, k.guessed = r.types.of(k.name); !k.guessed {
+		if err := sendKey(r.conn, k.name, "TYPE"); err != nil {
+			return err
+		}
 	}
-	if r.exactTTL {
+	switch {
+	case r.noExpiry:
+	case r.exactTTL:
 		if err := sendKey(r.conn, k.name, "PEXPIRETIME"); err != nil {
 			return err
 		}
-	} else {
+	default:
 		if err := r.conn.Command("TIME"); err != nil {
 			return err
 		}
@@ -31,16 +35,11 @@ func (r *cutReader) askInfo(k *keyInfo) error {
 
 // takeInfo reads the answers to askInfo.
 func (r *cutReader) takeInfo(k *keyInfo) error {
-	h, err := r.conn.Next()
-	switch {
-	case err != nil:
-		return err
-	case h.Err != nil:
-		return h.Err
-	case h.Kind != resp.Simple:
-		return fmt.Errorf("%w: %s where a type is due", resp.ErrProtocol, h.Kind)
+	if !k.guessed {
+		if err := r.takeType(k); err != nil {
+			return err
+		}
 	}
-	k.typ, k.typeName = keyTypeOf(h.Text)
 	if err := r.takeExpiry(k); err != nil {
 		return err
 	}
@@ -50,6 +49,9 @@ func (r *cutReader) takeInfo(k *keyInfo) error {
 // takeExpiry reads when the key expires. Before Redis 7.0 that is told as the
 // time that is left, and so known to about a millisecond.
 func (r *cutReader) takeExpiry(k *keyInfo) error {
+	if r.noExpiry {
+		return nil
+	}
 	var now time.Time
 	if !r.exactTTL {
 		var err error
@@ -89,6 +91,8 @@ func (r *cutReader) takeSize(k *keyInfo) error {
 		return h.Err
 	case h.Kind == resp.Integer:
 		k.size = h.Int
+	case h.Nil() && k.guessed && (r.noExpiry || k.expireAt == goneAlready):
+		k.typ, k.expireAt = snapshot.TypeMissing, 0 // it was not there at all
 	case h.Nil() && k.typ != snapshot.TypeMissing:
 		if k.expireAt == 0 && !r.loose {
 			return fmt.Errorf("%w: it was there, and then was not", statebackend.ErrChanged)
@@ -113,7 +117,7 @@ func sendMemoryUsage(conn *resp.Conn, key []byte) error {
 	return conn.Arg(key)
 }
 
-// single reads one key that is not of the index, when no reply is
+// single reads one key that is not of a source of names, when no reply is
 // outstanding. there is false when there is none, and then nothing was given.
 func (r *cutReader) single(section snapshot.Section, name string) (there bool, err error) {
 	k := &keyInfo{name: []byte(name), section: section}
@@ -122,12 +126,13 @@ func (r *cutReader) single(section snapshot.Section, name string) (there bool, e
 		err = r.conn.Flush()
 	}
 	if err == nil {
-		err = r.takeInfo(k)
+		err = r.sortOut(k)
 	}
-	if err != nil || k.typ == snapshot.TypeMissing || k.expireAt == goneAlready {
+	r.last = k.typ
+	if err != nil || k.plan == planNone || k.plan == planGone {
 		return false, r.keyFailed(k, err)
 	}
-	if k.size > wholeLimit {
+	if k.plan == planPaged {
 		return true, r.keyFailed(k, r.takePaged(k))
 	}
 	if err = r.askWhole(k); err == nil {

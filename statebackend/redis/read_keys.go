@@ -19,8 +19,10 @@ type cutReader struct {
 	stream
 	b        *Backend
 	job      statebackend.Job
-	version  string // of the server
-	exactTTL bool   // the server knows PEXPIRETIME
+	version  string  // of the server
+	exactTTL bool    // the server knows PEXPIRETIME
+	noExpiry bool    // no key of the database expires, so none is asked when
+	types    guesses // nil for asking each key's type
 
 	// loose is for state whose writers run meanwhile: a key may change, grow,
 	// shrink and vanish between two replies, and is pushed as it came, marked
@@ -36,7 +38,9 @@ type cutReader struct {
 	// aside is a second connection for questions that come up while replies
 	// are outstanding; opened when the first comes up.
 	aside   *resp.Conn
-	further []*resp.Conn // all that hangUp closes
+	second  *cutReader       // see beside
+	last    snapshot.KeyType // of the key that single read last
+	further []*resp.Conn     // all that hangUp closes
 	dial    func() (*resp.Conn, error)
 
 	seen nameSet // of the key that is being scanned
@@ -47,6 +51,7 @@ type keyInfo struct {
 	name     []byte
 	section  snapshot.Section
 	typ      snapshot.KeyType
+	guessed  bool   // the type was not asked for
 	typeName string // of an opaque one
 	expireAt int64  // ms since 1970, 0 for none
 	size     int64  // about how many bytes its content takes in the server
@@ -134,8 +139,12 @@ func (r *cutReader) vanished(k *keyInfo) error {
 // which is nothing wrong while writers run.
 func (r *cutReader) changed(err error) bool { return r.loose && isReplyCode(err, "WRONGTYPE") }
 
-// unlessChanged gives a key as missing that has another type than it had.
+// unlessChanged gives a key as missing that has another type than it had. Where
+// that was only guessed it reads the key anew.
 func (r *cutReader) unlessChanged(k *keyInfo, err error) error {
+	if k.guessed && isReplyCode(err, "WRONGTYPE") {
+		return r.again(k)
+	}
 	if !r.changed(err) {
 		return err
 	}
@@ -199,6 +208,9 @@ func (r *cutReader) open() (*resp.Conn, error) {
 }
 
 func (r *cutReader) hangUp() {
+	if r.second != nil {
+		r.second.hangUp()
+	}
 	for _, conn := range r.further {
 		_ = conn.Close() // every reply was read, or the cut has failed
 	}

@@ -68,12 +68,16 @@ type keyPipe struct {
 	infos  int             // outstanding
 	bytes  int64           // of contents outstanding
 	refill int             // when so few are outstanding, ask for more
+	taken  int             // replies, for looking at the clock now and then
 }
 
 // keys pushes all keys that names gives, in that order. No reply may be
 // outstanding on the reader's connection, and none is afterwards, unless there
 // is an error.
 func (r *cutReader) keys(names nameSource) error {
+	if r.types == nil {
+		r.types = guesses{}
+	}
 	p := &keyPipe{cutReader: r, names: names}
 	for {
 		if err := p.fetch(); err != nil {
@@ -152,10 +156,16 @@ func (p *keyPipe) askContents() error {
 	return nil
 }
 
+// takesPerCheck is how many replies are taken between looks at the clock; those
+// with many elements look by themselves.
+const takesPerCheck = 32
+
 // take reads the reply that is next.
 func (p *keyPipe) take() error {
-	if err := p.check(); err != nil {
-		return err
+	if p.taken++; p.taken%takesPerCheck == 0 {
+		if err := p.check(); err != nil {
+			return err
+		}
 	}
 	k := p.asked.pop()
 	switch k.plan {
