@@ -133,7 +133,7 @@ func (n *never) Stage(ctx context.Context, r statebackend.RestoreRequest) (state
 
 type unproved struct{ statebackend.Staging }
 
-func (unproved) Prove(context.Context) (snapshot.Sink, error) { return nil, statebackend.ErrMismatch }
+func (unproved) Prove(context.Context) error { return statebackend.ErrMismatch }
 
 func TestRecoveryFallsBackWhenTheNewestCanNotBePutInPlace(t *testing.T) {
 	n := &never{id: 2}

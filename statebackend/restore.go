@@ -50,6 +50,9 @@ type RestoreRequest struct {
 	// Schemas (ScopeOperator) are the registry entries of the new operator
 	// keys, by key.
 	Schemas map[string]string
+	// Plain stages in the store's plain commands only. For the attempt after
+	// one that ended with ErrPayloadRefused.
+	Plain bool
 }
 
 // KeySummary is what a key holds, without its elements.
@@ -69,6 +72,9 @@ type FlipResult struct {
 	// Unclaimed tells which pending entries could not be put back, since the
 	// stream doesn't have them any more; nil when all could.
 	Unclaimed []Unclaimed
+	// Warning says what went slower than it could have, and the remedy; ""
+	// for nothing.
+	Warning string
 }
 
 // Unclaimed are pending entries of one group that a flip could not put back.
@@ -83,17 +89,22 @@ type Unclaimed struct {
 type Staging interface {
 	// Sink stages keys beside the live ones; live keys aren't touched. Of a
 	// name that isn't the job's (Job.Owns), only the index learns: no key
-	// under it is written, given an expiry or deleted, at the flip neither,
-	// and Prove passes it over. With
+	// under it is written, given an expiry or deleted, at the flip neither.
+	// EndKey brings the count and the digest of what came, by which the key
+	// is proved. A store may stage and prove behind the calls: their errors
+	// may be of an earlier key, which they name. With
 	// ScopeAll it takes all sections of a checkpoint in the order in which
 	// Walk gives them, with ScopeOperator the new operator keys.
 	snapshot.Sink
 	// Expired is how many keys were dropped at staging, as of AsOf.
 	Expired() uint64
-	// Prove gives a Sink for a second pass over the same stream, which
-	// compares type, count and digest of each staged key with what EndKey
-	// brings (it needs no elements) and fails with ErrMismatch.
-	Prove(ctx context.Context) (snapshot.Sink, error)
+	// Prove waits until every staged key is compared with what its EndKey
+	// brought, and fails with ErrMismatch, naming the key. The comparison is
+	// of type, count and digest of what is read back; where the store itself
+	// has checked a checksum over the key's content, which was compared with
+	// the digest before it was sent, type and count are enough. It may be
+	// called again. Flip does it too where it was not called.
+	Prove(ctx context.Context) error
 	// Flip puts everything in place in one atomic step: the staged keys, the
 	// index, the registry, the operator states, the assignment, the
 	// positions and the record, whose mark goes and whose Flipped becomes

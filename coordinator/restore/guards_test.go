@@ -173,43 +173,54 @@ func TestI3DamageIsFoundBeforeAnythingIsTouched(t *testing.T) {
 			_, err := exec.Run(context.Background(), Request{Job: w.job, Checkpoint: m.Checkpoint.ID, AcceptSchema: true}, nil)
 			require.Equal(t, fault.Corrupt, fault.CodeOf(err), "chunk %s of %s, byte %d: %v", ref.ID, ref.Section, off, err)
 			require.ErrorIs(t, err, snapshot.ErrCorrupt)
-			require.Zero(t, touched.stages, "nothing may be staged")
+			require.Zero(t, touched.flips, "no live key may be touched")
 			requireState(t, before, w.live(t))
 			w.noTraces(t)
 		}
 	}
 }
 
-// touching counts how often a restore began to write.
+// touching counts how often a restore touched a live key.
 type touching struct {
 	statebackend.Backend
-	stages int
+	flips int
 }
 
 func (b *touching) Stage(ctx context.Context, req statebackend.RestoreRequest) (statebackend.Staging, error) {
-	b.stages++
-	return b.Backend.Stage(ctx, req)
+	s, err := b.Backend.Stage(ctx, req)
+	return &touchingStage{s, b}, err
 }
 
-// decaying damages the checkpoint after the verifying pass: the disk goes bad
-// in between.
+type touchingStage struct {
+	statebackend.Staging
+	b *touching
+}
+
+func (s *touchingStage) Flip(ctx context.Context) (statebackend.FlipResult, error) {
+	s.b.flips++
+	return s.Staging.Flip(ctx)
+}
+
+// The disk goes bad after the guards were made: the pass that stages finds it.
 func TestI3DamageAfterTheVerifyingPassIsFoundToo(t *testing.T) {
 	w := newWorld(t)
 	w.seed(t)
 	m := w.take(t)
 	w.dirty(t)
 	before := w.live(t)
-	for _, phase := range []string{PhaseStage, PhaseProve} {
+	for _, ref := range m.Chunks {
 		d := &damaged{Store: w.store}
-		exec := w.executor(d, w.store.Journal(), w.backend)
+		touched := &touching{Backend: w.backend}
+		exec := w.executor(d, w.store.Journal(), touched)
 		_, err := exec.Run(context.Background(), Request{Job: w.job, Checkpoint: m.Checkpoint.ID, AcceptSchema: true},
 			func(p string, _, _, _ uint64) {
-				if p == phase {
-					d.id, d.off = m.Chunks[0].ID, 70
+				if p == PhaseStage {
+					d.id, d.off = ref.ID, 70
 				}
 			})
-		require.Equal(t, fault.Corrupt, fault.CodeOf(err), "%s: %v", phase, err)
+		require.Equal(t, fault.Corrupt, fault.CodeOf(err), "%s: %v", ref.Section, err)
 		require.ErrorContains(t, err, "nothing was changed")
+		require.Zero(t, touched.flips)
 		requireState(t, before, w.live(t))
 		w.noTraces(t)
 	}

@@ -28,7 +28,11 @@ func sum128(name []byte) (s [16]byte) {
 
 func compareSums(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) }
 
+// add takes a name; a nil set takes none.
 func (s *nameSet) add(name []byte) {
+	if s == nil {
+		return
+	}
 	s.sums, s.sorted = append(s.sums, sum128(name)), false
 }
 

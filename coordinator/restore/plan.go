@@ -17,6 +17,7 @@ type ready struct {
 	manifest *snapshot.Manifest
 	live     statebackend.Glimpse
 	request  statebackend.RestoreRequest
+	guards   *scan    // of the sections that were read for the guards alone
 	warnings []string // of the plan, those that the result repeats
 	// release ends the hold on the checkpoint.
 	release func()
@@ -28,7 +29,7 @@ type ready struct {
 // *fault.Error: no_checkpoint, corrupt (the caller may mark the checkpoint as
 // bad when it wraps snapshot.ErrCorrupt or ErrNoChunk), refused (a guard, with its way round), unreachable, permission, store.
 func (e *Executor) Plan(ctx context.Context, req Request, p Progress) (Plan, error) {
-	r, err := e.prepare(ctx, req, p)
+	r, err := e.prepare(ctx, req, e.plan, p)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -36,9 +37,11 @@ func (e *Executor) Plan(ctx context.Context, req Request, p Progress) (Plan, err
 	return r.plan, nil
 }
 
-// prepare checks everything and plans. The cheap guards come first, then the
-// pass over the checkpoint, then what needs its outcome.
-func (e *Executor) prepare(ctx context.Context, req Request, p Progress) (*ready, error) {
+// reading is what of a checkpoint is read before anything is written.
+type reading func(ctx context.Context, req Request, r *ready, p Progress) error
+
+// prepare makes the guards that cost little, and then reads.
+func (e *Executor) prepare(ctx context.Context, req Request, read reading, p Progress) (*ready, error) {
 	if req.From == "" {
 		req.From = req.Job.Name
 	}
@@ -46,7 +49,7 @@ func (e *Executor) prepare(ctx context.Context, req Request, p Progress) (*ready
 	if err != nil {
 		return nil, err
 	}
-	if err := e.fill(ctx, req, r, p); err != nil {
+	if err := e.fill(ctx, req, r, read, p); err != nil {
 		r.release()
 		return nil, Fault(err, fault.Failed, "plan the restore of checkpoint %d into job %q", req.Checkpoint, req.Job.Name)
 	}
@@ -74,7 +77,7 @@ func (e *Executor) open(ctx context.Context, req Request) (*ready, error) {
 	return &ready{manifest: m, release: release}, nil
 }
 
-func (e *Executor) fill(ctx context.Context, req Request, r *ready, p Progress) error {
+func (e *Executor) fill(ctx context.Context, req Request, r *ready, read reading, p Progress) error {
 	id := Identity{Checkpoint: r.manifest.Identity, Job: snapshot.Identity{
 		Server: e.Backend.Server(), Prefix: req.Job.Prefix, Job: req.Job.Name}}
 	asked := id
@@ -98,11 +101,7 @@ func (e *Executor) fill(ctx context.Context, req Request, r *ready, p Progress) 
 	if err := e.lineage(ctx, req, r); err != nil {
 		return err
 	}
-	if err := e.readAll(ctx, req, r, p); err != nil {
-		return err
-	}
-	return Fault(e.Backend.Room(ctx, r.plan.Keys, r.plan.Elements, r.plan.Bytes), fault.Failed,
-		"room for the checkpoint in %s", e.Backend.Server())
+	return read(ctx, req, r, p)
 }
 
 // outline is what of the plan needs no look at the keys.
@@ -136,34 +135,55 @@ func (e *Executor) clock(live statebackend.Glimpse) time.Time {
 	return e.Now()
 }
 
-// readAll walks the checkpoint, which verifies it, and the live index.
-func (e *Executor) readAll(ctx context.Context, req Request, r *ready, p Progress) error {
-	job := req.Job.Key()
-	s := &scan{job: job, live: r.live.Server, asOf: r.request.AsOf,
-		rows: newRows(job, r.manifest), names: newNameSet(r.manifest.Checkpoint.Keys + r.manifest.Checkpoint.Missing)}
-	if !req.Recovery {
-		s.schemas = &schemas{ctx: ctx, live: e.Backend, job: job}
-	}
-	if len(r.plan.Positions) > 0 {
-		s.sources = newSources(ctx, e.Backend, r.plan.Positions)
-	}
+// plan walks the whole checkpoint, which verifies it, and the live index, and
+// asks for room.
+func (e *Executor) plan(ctx context.Context, req Request, r *ready, p Progress) error {
+	s := e.guard(ctx, req, r)
+	s.rows = newRows(s.job, r.manifest)
+	s.names = newNameSet(r.manifest.Checkpoint.Keys + r.manifest.Checkpoint.Missing)
 	meter := (&Meter{Next: s, Phase: PhaseVerify, Progress: p}).Begin()
-	var claimed outside
-	if err := e.feed(ctx, r.manifest, req.Job, meter, claimed.add); err != nil {
+	if err := e.feed(ctx, r.manifest, req.Job, meter, s.claimed.add); err != nil {
 		return Fault(err, fault.Store, "verify checkpoint %d of job %q", req.Checkpoint, req.From)
 	}
 	meter.End()
 	if err := s.schemas.verdict(req.AcceptSchema); err != nil {
 		return err
 	}
+	r.guards = s
+	if err := e.conclude(ctx, req, r, s); err != nil {
+		return err
+	}
+	return e.room(ctx, r.plan.Keys, r.plan.Elements, r.plan.Bytes)
+}
+
+// guard is a scan that also makes the guards that need a checkpoint's content.
+func (e *Executor) guard(ctx context.Context, req Request, r *ready) *scan {
+	s := &scan{job: req.Job.Key(), live: r.live.Server, asOf: r.request.AsOf}
+	if !req.Recovery {
+		s.schemas = &schemas{ctx: ctx, live: e.Backend, job: s.job}
+	}
+	if len(r.plan.Positions) > 0 {
+		s.sources = newSources(ctx, e.Backend, r.plan.Positions)
+	}
+	return s
+}
+
+func (e *Executor) room(ctx context.Context, keys, elements, bytes uint64) error {
+	return Fault(e.Backend.Room(ctx, keys, elements, bytes), fault.Failed, "room for the checkpoint in %s", e.Backend.Server())
+}
+
+// conclude completes the plan with what a pass over the whole checkpoint has
+// counted, the live index, and what the guards have found.
+func (e *Executor) conclude(ctx context.Context, req Request, r *ready, s *scan) error {
 	if err := e.readIndex(ctx, req, r, s); err != nil {
 		return err
 	}
-	records, pending, err := s.sources.warnings()
+	records, pending, err := r.guards.sources.warnings()
 	if err != nil {
 		return err
 	}
-	r.warnings = append(s.foreign.warnings(), claimed.claimedWarnings(job.Root())...)
+	r.plan.SchemaDiff = r.guards.schemas.differing()
+	r.warnings = append(s.foreign.warnings(), s.claimed.claimedWarnings(s.job.Root())...)
 	r.warnings = append(r.warnings, records...)
 	r.plan.Warnings = append(append(r.plan.Warnings, r.warnings...), pending...)
 	return nil
@@ -174,7 +194,7 @@ func (e *Executor) readIndex(ctx context.Context, req Request, r *ready, s *scan
 	removed := uint64(0)
 	err := e.Backend.Index(ctx, s.job, func(name []byte) error {
 		switch {
-		case s.names.has(name):
+		case s.names == nil || s.names.has(name):
 		case !s.job.Owns(name): // it leaves the index, and its key stays
 			s.foreign.add(name)
 		default:
@@ -195,17 +215,14 @@ func (e *Executor) readIndex(ctx context.Context, req Request, r *ready, s *scan
 func (s *scan) into(p *Plan) {
 	p.Keys, p.Elements, p.Bytes, p.Expired, p.Missing = s.keys, s.elements, s.bytes, s.expired, s.missing
 	p.Foreign = s.foreign.count
-	if s.schemas != nil {
-		p.SchemaDiff = s.schemas.differ
-	}
 }
 
 // feed pushes the checkpoint's keys, under the job's own root. claimed, which
 // may be nil, is told of names that are left out: see renamer.
-func (e *Executor) feed(ctx context.Context, m *snapshot.Manifest, job config.Job, sink snapshot.Sink, claimed func(name []byte)) error {
+func (e *Executor) feed(ctx context.Context, m *snapshot.Manifest, job config.Job, sink snapshot.Sink, claimed func(name []byte), only ...snapshot.Section) error {
 	from := statebackend.Job{Prefix: m.Identity.Prefix, Name: m.Identity.Job}
 	if from != job.Key() {
 		sink = &renamer{next: sink, from: from, to: job.Key(), keep: keepSources(m, job), claimed: claimed}
 	}
-	return snapshot.Walk(ctx, e.Store, m, sink)
+	return snapshot.Walk(ctx, e.Store, m, sink, only...)
 }

@@ -9,17 +9,18 @@ import (
 	"keyframe/statebackend"
 )
 
-// scan is the first pass over a checkpoint: it counts what a restore would
-// write, and collects what the guards need. It changes nothing.
+// scan goes with a pass over a checkpoint: it counts what a restore writes, and
+// collects what the guards need. It changes nothing.
 type scan struct {
 	job     statebackend.Job // whose root the names have
 	live    snapshot.ServerInfo
 	asOf    time.Time
-	rows    *rows
-	names   *nameSet
+	rows    *rows    // nil when nobody asks for the table
+	names   *nameSet // nil when there is no live index to compare with
 	schemas *schemas // nil when there is nothing to compare with
 	sources *sources // nil when there are no positions
 	foreign outside  // names that the index lists and that aren't the job's
+	claimed outside  // names that are left out: see renamer
 
 	keys, elements, bytes, expired, missing uint64
 
@@ -63,7 +64,9 @@ func (s *scan) BeginKey(k snapshot.Key) error {
 	}
 	if indexed(k.Section) {
 		s.names.add(k.Name)
-		s.row = s.rows.place(k.Name, k.Type.String())
+		if s.rows != nil {
+			s.row = s.rows.place(k.Name, k.Type.String())
+		}
 	}
 	s.size, s.count = uint64(len(k.Name)), 0
 	s.key = k
@@ -112,19 +115,29 @@ func (s *scan) EndKey(e snapshot.KeyEnd) error {
 		s.missing++
 		return nil
 	}
-	row := s.rows.get(s.row)
-	if e.Expired || expiredBy(s.key.ExpireAt, s.asOf) {
+	expired := e.Expired || expiredBy(s.key.ExpireAt, s.asOf)
+	if s.rows != nil {
+		s.rows.get(s.row).add(expired, s.count, s.size)
+	}
+	if expired {
 		s.expired++
-		row.Expired++
 		return nil
 	}
-	row.Keys++
-	row.Elements += s.count
-	row.Bytes += s.size
 	s.keys++
 	s.elements += s.count
 	s.bytes += s.size
 	return nil
+}
+
+// add books one key.
+func (p *StatePlan) add(expired bool, elements, bytes uint64) {
+	if expired {
+		p.Expired++
+		return
+	}
+	p.Keys++
+	p.Elements += elements
+	p.Bytes += bytes
 }
 
 // rowKey is what the plan groups keys by.
@@ -180,6 +193,9 @@ func (r *rows) get(k rowKey) *StatePlan {
 // for: it goes to the state's row, or to one without a type when the
 // checkpoint doesn't have the state in exactly one type.
 func (r *rows) remove(name []byte) {
+	if r == nil {
+		return
+	}
 	k := r.place(name, "")
 	var only *StatePlan
 	for _, t := range []snapshot.KeyType{snapshot.TypeString, snapshot.TypeHash, snapshot.TypeList,
@@ -201,6 +217,9 @@ func (r *rows) remove(name []byte) {
 
 // list is the table in the order of operator, state and type.
 func (r *rows) list() []StatePlan {
+	if r == nil {
+		return nil
+	}
 	all := make([]StatePlan, 0, len(r.all))
 	for _, row := range r.all {
 		all = append(all, *row)

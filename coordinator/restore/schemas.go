@@ -93,6 +93,14 @@ func (s *schemas) flush() error {
 	return nil
 }
 
+// differing is how many keys have another schema now.
+func (s *schemas) differing() uint64 {
+	if s == nil {
+		return 0
+	}
+	return s.differ
+}
+
 // verdict refuses a difference that was not accepted.
 func (s *schemas) verdict(accept bool) error {
 	if s == nil || s.differ == 0 || accept {

@@ -31,13 +31,18 @@ type Swap struct {
 	Backend statebackend.Backend
 	Entry   Entry
 	Request statebackend.RestoreRequest
-	// Feed pushes the keys, each time the same: it is called once to stage
-	// and once to prove.
-	Feed     func(ctx context.Context, sink snapshot.Sink) error
+	// Feed pushes the keys, each time the same: it is called again when the
+	// state store wants them in another form.
+	Feed func(ctx context.Context, sink snapshot.Sink) error
+	// Staged is called when all keys are staged and proved. What fails in it
+	// changes nothing; it may complete the Entry. May be nil.
+	Staged   func(ctx context.Context) error
 	Progress Progress
 	// Waits come before each attempt to ask the state store how it ended;
 	// nil is three attempts within a second.
 	Waits []time.Duration
+
+	warning string
 }
 
 // Note writes the entry with the phase that begins.
@@ -51,26 +56,65 @@ func (s *Swap) Note(ctx context.Context, phase string) error {
 // lost and that had happened is no error: the numbers are the entry's then.
 // Cancelling ctx stops it before the flip, and not after.
 func (s *Swap) Run(ctx context.Context) (statebackend.FlipResult, error) {
-	staging, err := s.Backend.Stage(ctx, s.Request)
-	if err != nil {
-		if refused(err) {
-			return statebackend.FlipResult{}, s.unchanged(err)
+	staging, err := s.stage(ctx)
+	if errors.Is(err, statebackend.ErrPayloadRefused) && !s.Request.Plain {
+		s.warning = fmt.Sprintf("keys were staged a second time, with plain commands, which is slower: %v", err)
+		s.Request.Plain = true
+		if err := s.again(ctx, staging); err != nil {
+			return s.giveUp(ctx, staging, err)
 		}
-		return s.giveUp(ctx, nil, err)
+		staging, err = s.stage(ctx)
 	}
-	if err := s.pass(ctx, PhaseStage, staging); err != nil {
+	switch {
+	case err != nil && staging == nil && refused(err):
+		return statebackend.FlipResult{}, s.unchanged(err)
+	case err != nil:
 		return s.giveUp(ctx, staging, err)
 	}
-	if err := s.prove(ctx, staging); err != nil {
-		return s.giveUp(ctx, staging, err)
-	}
-	if err := s.Note(ctx, PhaseFlip); err != nil {
-		return s.giveUp(ctx, staging, err)
-	}
-	if err := context.Cause(ctx); err != nil {
+	if err := s.ready(ctx); err != nil {
 		return s.giveUp(ctx, staging, err)
 	}
 	return s.flip(ctx, staging)
+}
+
+// stage begins, stages and proves. After an error of the staging it gives the
+// staging too.
+func (s *Swap) stage(ctx context.Context) (statebackend.Staging, error) {
+	staging, err := s.Backend.Stage(ctx, s.Request)
+	if err != nil {
+		return nil, err
+	}
+	m := (&Meter{Next: staging, Phase: PhaseStage, Progress: s.Progress}).Begin()
+	if err := s.Feed(ctx, m); err != nil {
+		return staging, fmt.Errorf("%s: %w", PhaseStage, err)
+	}
+	m.End()
+	s.Progress.Tell(PhaseProve, m.keys, m.elements, m.bytes)
+	if err := staging.Prove(ctx); err != nil {
+		return staging, fmt.Errorf("%s: %w", PhaseProve, err)
+	}
+	return staging, context.Cause(ctx)
+}
+
+// again ends the staging whose form the state store refused.
+func (s *Swap) again(ctx context.Context, staging statebackend.Staging) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return staging.Abort(ctx)
+}
+
+// ready makes sure of everything that can be known before the flip.
+func (s *Swap) ready(ctx context.Context) error {
+	if s.Staged != nil {
+		if err := s.Staged(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.Note(ctx, PhaseFlip); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
 }
 
 // refused tells an answer by which Stage has written nothing: the mark is the
@@ -86,28 +130,14 @@ func refused(err error) bool {
 	return false
 }
 
-func (s *Swap) prove(ctx context.Context, staging statebackend.Staging) error {
-	sink, err := staging.Prove(ctx)
-	if err != nil {
-		return err
-	}
-	return s.pass(ctx, PhaseProve, sink)
-}
-
-func (s *Swap) pass(ctx context.Context, phase string, sink snapshot.Sink) error {
-	m := (&Meter{Next: sink, Phase: phase, Progress: s.Progress}).Begin()
-	if err := s.Feed(ctx, m); err != nil {
-		return fmt.Errorf("%s: %w", phase, err)
-	}
-	m.End()
-	return context.Cause(ctx)
-}
-
 func (s *Swap) flip(ctx context.Context, staging statebackend.Staging) (statebackend.FlipResult, error) {
 	s.Progress.Tell(PhaseFlip, s.Entry.Keys, s.Entry.Elements, 0)
 	within, cancel := detached(ctx, flipTimeout)
 	defer cancel()
 	res, err := staging.Flip(within)
+	if s.warning != "" {
+		res.Warning = s.warning
+	}
 	if err == nil {
 		return res, nil
 	}

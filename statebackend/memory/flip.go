@@ -10,74 +10,45 @@ import (
 	"keyframe/statebackend"
 )
 
-// prover compares what lies staged with a second pass over the checkpoint.
-type prover struct {
-	g    *staging
-	key  snapshot.Key
-	open bool
-	err  error
-}
-
-var _ snapshot.Sink = (*prover)(nil)
-
-// Prove implements [statebackend.Staging].
-func (g *staging) Prove(ctx context.Context) (snapshot.Sink, error) {
+// Prove implements [statebackend.Staging]: it reads every staged key.
+func (g *staging) Prove(ctx context.Context) error {
 	if err := errors.Join(ctx.Err(), g.usable()); err != nil {
-		return nil, err
-	}
-	return &prover{g: g}, nil
-}
-
-// BeginKey opens a key.
-func (p *prover) BeginKey(k snapshot.Key) error {
-	if p.err == nil && p.open {
-		p.err = fmt.Errorf("key %q begins before key %q has ended", k.Name, p.key.Name)
-	}
-	k.Name = append([]byte(nil), k.Name...)
-	p.key, p.open = k, true
-	return p.err
-}
-
-// Element needs nothing: the digest comes with EndKey.
-func (p *prover) Element(snapshot.Element) error { return p.err }
-
-// Part needs nothing.
-func (p *prover) Part([]byte) error { return p.err }
-
-// EndKey compares the key.
-func (p *prover) EndKey(e snapshot.KeyEnd) error {
-	if p.err != nil || !p.open {
-		return p.err
-	}
-	p.open = false
-	if p.g.skips(p.key) || e.Expired {
-		return nil
-	}
-	p.err = p.compare(e)
-	return p.err
-}
-
-func (p *prover) compare(e snapshot.KeyEnd) error {
-	s := p.g.s
-	if err := s.lock(context.Background()); err != nil { // a Sink has no context
 		return err
 	}
-	o := s.freeze(p.g.prefix + string(p.key.Name))
-	s.mu.Unlock()
-	got := o.summary(string(p.key.Name))
+	if g.open {
+		return g.failKey("it was not staged whole")
+	}
+	for _, of := range []map[string]staged{g.keys, g.meta} {
+		for name, want := range of {
+			if err := g.compare(ctx, name, want.summary); err != nil {
+				return err
+			}
+		}
+	}
+	g.proved = true
+	return nil
+}
+
+func (g *staging) compare(ctx context.Context, name string, want statebackend.KeySummary) error {
+	if err := g.s.lock(ctx); err != nil {
+		return err
+	}
+	o := g.s.freeze(g.prefix + name)
+	g.s.mu.Unlock()
+	got := o.summary(name)
 	differs := ""
 	switch {
-	case got.Type != p.key.Type:
-		differs = fmt.Sprintf("a %s is staged, the checkpoint has a %s", got.Type, p.key.Type)
-	case got.Count != e.Count:
-		differs = fmt.Sprintf("a %s of %d elements is staged, the checkpoint has %d", got.Type, got.Count, e.Count)
-	case got.Digest != e.Digest:
+	case got.Type != want.Type:
+		differs = fmt.Sprintf("a %s is staged, the checkpoint has a %s", got.Type, want.Type)
+	case got.Count != want.Count:
+		differs = fmt.Sprintf("a %s of %d elements is staged, the checkpoint has %d", got.Type, got.Count, want.Count)
+	case got.Digest != want.Digest:
 		differs = fmt.Sprintf("the content of the %s differs: %d elements in both, with digest %016x as staged and %016x in the checkpoint",
-			got.Type, got.Count, got.Digest, e.Digest)
+			got.Type, got.Count, got.Digest, want.Digest)
 	default:
 		return nil
 	}
-	return &statebackend.KeyError{Key: p.key.Name, Op: "prove", Err: fmt.Errorf("%w: %s", statebackend.ErrMismatch, differs)}
+	return &statebackend.KeyError{Key: []byte(name), Op: "prove", Err: fmt.Errorf("%w: %s", statebackend.ErrMismatch, differs)}
 }
 
 // Flip implements [statebackend.Staging]. It checks everything under the lock
@@ -86,8 +57,10 @@ func (g *staging) Flip(ctx context.Context) (statebackend.FlipResult, error) {
 	if err := g.usable(); err != nil {
 		return statebackend.FlipResult{}, err
 	}
-	if g.open {
-		return statebackend.FlipResult{}, g.failKey("it was not staged whole")
+	if !g.proved {
+		if err := g.Prove(ctx); err != nil {
+			return statebackend.FlipResult{}, err
+		}
 	}
 	if err := g.s.lock(ctx); err != nil {
 		return statebackend.FlipResult{}, err

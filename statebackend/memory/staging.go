@@ -33,12 +33,14 @@ type staging struct {
 	count   uint64
 
 	err     error // sticky
+	proved  bool  // nothing was staged since
 	flipped bool
 	ended   bool
 }
 
 type staged struct {
 	expireAt int64
+	summary  statebackend.KeySummary // what it has to be
 }
 
 var (
@@ -152,7 +154,7 @@ func (g *staging) BeginKey(k snapshot.Key) error {
 		return g.failKey("the next key begins before this one has ended")
 	}
 	k.Name = bytes.Clone(k.Name)
-	g.key, g.open, g.count, g.object = k, true, 0, nil
+	g.key, g.open, g.count, g.object, g.proved = k, true, 0, nil, false
 	if err := g.check(k); err != nil {
 		return err
 	}
@@ -286,20 +288,21 @@ func (g *staging) EndKey(e snapshot.KeyEnd) error {
 	case e.Count != g.count:
 		return g.failKey("it has %d elements, and %d came", e.Count, g.count)
 	}
-	return g.place()
+	return g.place(e)
 }
 
-func (g *staging) place() error {
+func (g *staging) place(e snapshot.KeyEnd) error {
 	if err := g.s.lock(context.Background()); err != nil { // a Sink has no context
 		return g.fail(err)
 	}
 	defer g.s.mu.Unlock()
 	name := string(g.key.Name)
 	g.s.keys[g.prefix+name] = g.object
+	want := statebackend.KeySummary{Name: g.key.Name, Type: g.key.Type, Count: e.Count, Digest: e.Digest}
 	if g.key.Section == snapshot.SectionMeta {
-		g.meta[name] = staged{}
+		g.meta[name] = staged{summary: want}
 	} else {
-		g.keys[name] = staged{expireAt: g.key.ExpireAt}
+		g.keys[name] = staged{expireAt: g.key.ExpireAt, summary: want}
 	}
 	return nil
 }

@@ -54,9 +54,10 @@ const (
 	stageOps    = "ops"       // hash: operator states (ScopeOperator)
 	stageSchema = "schemas"   // hash: registry entries (ScopeOperator)
 	stageFixed  = "unchanged" // list: type and name of each x… copy (ScopeOperator)
+	stageProbe  = "probe"     // a key that tells whether the server takes payloads of ours; gone before the first k…
 )
 
-var stageNames = []string{stageMap, stageOdd, stageIndex, stageAbsent, stageExpire, stageAssign, stageOps, stageSchema, stageFixed, stageMore, stageNext}
+var stageNames = []string{stageMap, stageOdd, stageIndex, stageAbsent, stageExpire, stageAssign, stageOps, stageSchema, stageFixed, stageProbe, stageMore, stageNext}
 
 // numbered is the name of staged key n: thousands and rest apart, so that the
 // flip's script, which holds up the server, has little text to make.
@@ -120,7 +121,10 @@ func (s *staging) open(ctx context.Context) error {
 	if err := s.checkRights(); err != nil {
 		return err
 	}
-	return s.mark()
+	if err := s.mark(); err != nil {
+		return err
+	}
+	return s.probePayloads()
 }
 
 func (s *staging) mark() error {

@@ -221,11 +221,7 @@ func stageProveFlip(ctx context.Context, s statebackend.Staging, keys []staged) 
 	if err := feed(s, keys); err != nil {
 		return statebackend.FlipResult{}, err
 	}
-	prove, err := s.Prove(ctx)
-	if err != nil {
-		return statebackend.FlipResult{}, err
-	}
-	if err := feed(prove, keys); err != nil {
+	if err := s.Prove(ctx); err != nil {
 		return statebackend.FlipResult{}, err
 	}
 	return s.Flip(ctx)

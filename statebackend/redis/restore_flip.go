@@ -15,8 +15,8 @@ import (
 // key, several times what it was measured to take.
 const flipPatience = 50 * time.Microsecond
 
-// Flip stages what only the flip brings, then runs the one script. It needs
-// the end of a pass of Prove where one was begun. After an error that isn't
+// Flip proves what Prove hasn't, stages what only the flip brings, then runs
+// the one script. After an error that isn't
 // ErrUnreachable nothing has changed.
 func (s *staging) Flip(ctx context.Context) (statebackend.FlipResult, error) {
 	if s.result != nil {
@@ -34,7 +34,7 @@ func (s *staging) Flip(ctx context.Context) (statebackend.FlipResult, error) {
 	if err != nil {
 		return statebackend.FlipResult{}, err
 	}
-	result := statebackend.FlipResult{Expired: s.expired, Epoch: s.req.NewEpoch}
+	result := statebackend.FlipResult{Expired: s.expired, Epoch: s.req.NewEpoch, Warning: s.warning}
 	if part(v, 0) != "already" {
 		if err := s.verdict(v); err != nil {
 			return statebackend.FlipResult{}, s.fail(err)
@@ -70,7 +70,7 @@ func count(v resp.Value, i int) uint64 {
 }
 
 // rebind makes ctx the one that ends the staging's connection, after all that
-// was staged has been answered.
+// was staged has been answered and proved.
 func (s *staging) rebind(ctx context.Context) error {
 	if err := s.finishStaging(); err != nil {
 		return err
@@ -81,11 +81,6 @@ func (s *staging) rebind(ctx context.Context) error {
 }
 
 func (s *staging) prepareFlip() error {
-	if s.prover != nil {
-		if err := s.prover.finish(); err != nil {
-			return err
-		}
-	}
 	if err := s.stageAssignment(); err != nil {
 		return err
 	}

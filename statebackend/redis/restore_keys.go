@@ -110,7 +110,7 @@ func (s *staging) EndKey(e snapshot.KeyEnd) error {
 	case skipExpired:
 		s.expired++
 	case skipNot:
-		if err := s.mapKey(e.Count); err != nil {
+		if err := s.mapKey(e); err != nil {
 			return err
 		}
 	}
@@ -139,28 +139,35 @@ func (s *staging) dropStaged() error {
 	return s.pipe.command(sentCommand{key: s.cur.key.Name, verb: "UNLINK", want: 1}, s.cur.target)
 }
 
-func (s *staging) mapKey(want uint64) error {
+func (s *staging) mapKey(end snapshot.KeyEnd) error {
 	c := &s.cur
 	if c.elements == 0 {
 		return s.fail(&statebackend.KeyError{Key: c.key.Name, Op: "stage", Err: fmt.Errorf("a %s without elements can't exist", c.key.Type)})
 	}
-	if c.elements != want {
-		return s.fail(&statebackend.KeyError{Key: c.key.Name, Op: "stage", Err: fmt.Errorf("it has %d elements, and %d came", want, c.elements)})
+	if c.elements != end.Count {
+		return s.fail(&statebackend.KeyError{Key: c.key.Name, Op: "stage", Err: fmt.Errorf("it has %d elements, and %d came", end.Count, c.elements)})
 	}
-	if err := errors.Join(s.flushElements(), s.dropFiller()); err != nil {
+	byPayload := c.gather
+	if byPayload {
+		if err := s.sendPayload(end); err != nil {
+			return err
+		}
+	} else if err := errors.Join(s.flushElements(), s.dropFiller()); err != nil {
 		return err
 	}
 	s.keep(c.key)
-	if odd := oddEntry(s.keys, c.key); odd != nil {
+	odd := oddEntry(s.keys, c.key)
+	if odd != nil {
 		s.odd.add(odd)
 		s.odds++
 	}
+	s.unproved.add(s.expect(end, byPayload, odd))
 	s.keys++
 	s.mapped.add(c.key.Name)
-	if !s.mapped.full() && !s.odd.full() {
-		return nil
+	if s.mapped.full() || s.odd.full() || s.unproved.full() {
+		return s.prove()
 	}
-	return s.sendMapped()
+	return nil
 }
 
 // keep remembers what the flip must know of the key with the next number.
@@ -245,7 +252,7 @@ func (s *staging) finishStaging() error {
 	if s.cur.open {
 		return s.fail(fmt.Errorf("key %q has not ended", s.cur.key.Name))
 	}
-	if err := s.sendMapped(); err != nil {
+	if err := s.prove(); err != nil {
 		return err
 	}
 	for _, set := range []*stagedNames{&s.index, &s.absent, &s.lapsed} {

@@ -11,8 +11,13 @@ import (
 
 // Bounds of what is sent and not yet answered.
 const (
-	pipeBytes    = 4 << 20
+	// pipeBytes is of commands: a payload and the one before it, so that the
+	// server loads one while the next is gathered.
+	pipeBytes    = 2 * payloadMost
 	pipeCommands = 2048
+	// pipeReplies is of replies to proofs, which the server holds until they
+	// are read.
+	pipeReplies = 4 << 20
 	// pipeErrors is how many refusals are told one by one; the rest is counted.
 	pipeErrors = 8
 )
@@ -28,7 +33,17 @@ type sentCommand struct {
 	want int64
 	hint string // added to a refusal
 	not  error  // what another number than want means
+	// ours says that it brings a payload of ours, which can be done without.
+	ours bool
+	// proof says what the reply has to hold; size is of the reply then.
+	proof *expectation
+	// names is for the proof of the mapping: whose names have to come, and odds
+	// for what else is staged of them.
+	names, odds []expectation
 }
+
+// reads says that the command asks for what is staged.
+func (c *sentCommand) reads() bool { return c.proof != nil || c.names != nil || c.odds != nil }
 
 // stagePipe sends commands without waiting and looks at every reply. After a
 // refusal it reads what is outstanding, so that no other refusal is hidden,
@@ -37,12 +52,18 @@ type stagePipe struct {
 	b    *Backend
 	conn *resp.Conn
 
-	sent  []sentCommand
-	head  int
-	bytes int64
+	sent    []sentCommand
+	head    int
+	bytes   int64 // of commands outstanding
+	replies int64 // of replies outstanding
+
+	prefix string        // of staged names
+	reader stagedReader  // of proofs
+	again  []expectation // keys whose proof needs questions of its own
 
 	refused []error
-	more    int // refusals that are only counted
+	more    int  // refusals that are only counted
+	short   bool // a command that stages was refused: what proofs miss is no news
 	err     error
 }
 
@@ -98,11 +119,15 @@ func (p *stagePipe) end(c sentCommand) error {
 		return p.err
 	}
 	p.sent = append(p.sent, c)
-	p.bytes += c.size
-	if p.bytes <= pipeBytes && len(p.sent)-p.head <= pipeCommands {
+	if c.reads() {
+		p.replies += c.size
+	} else {
+		p.bytes += c.size
+	}
+	if p.bytes <= pipeBytes && p.replies <= pipeReplies && len(p.sent)-p.head <= pipeCommands {
 		return nil
 	}
-	return p.drain(pipeBytes/2, pipeCommands/2)
+	return p.drain(2)
 }
 
 // command sends one whole command.
@@ -119,15 +144,16 @@ func (p *stagePipe) command(c sentCommand, args ...[]byte) error {
 	return p.end(c)
 }
 
-// drain reads replies until at most so much is outstanding.
-func (p *stagePipe) drain(bytes int64, commands int) error {
+// drain reads replies until a part of what may be outstanding is, 0 for none.
+func (p *stagePipe) drain(part int64) error {
 	if p.err != nil {
 		return p.err
 	}
 	if err := p.conn.Flush(); err != nil {
 		return p.lost(err)
 	}
-	for p.head < len(p.sent) && (p.bytes > bytes || len(p.sent)-p.head > commands || p.refused != nil) {
+	for p.head < len(p.sent) && (part == 0 || p.refused != nil || p.bytes > pipeBytes/part ||
+		p.replies > pipeReplies/part || len(p.sent)-p.head > pipeCommands/int(part)) {
 		if err := p.readOne(); err != nil {
 			return p.lost(err)
 		}
@@ -142,19 +168,50 @@ func (p *stagePipe) drain(bytes int64, commands int) error {
 	return p.fail(p.refusals())
 }
 
-// finish waits for every reply.
-func (p *stagePipe) finish() error { return p.drain(0, 0) }
+// finish waits for every reply, and asks what takes questions of its own.
+func (p *stagePipe) finish() error {
+	if err := p.drain(0); err != nil {
+		return err
+	}
+	for len(p.again) > 0 {
+		e := p.again[0]
+		p.again = p.again[1:]
+		if err := p.proveAlone(&e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// question sends a command that reads what is staged.
+func (p *stagePipe) question(c sentCommand, args ...[]byte) error {
+	if err := p.begin(1+len(args), c.verb); err != nil {
+		return err
+	}
+	for _, a := range args {
+		if err := p.arg(a); err != nil {
+			return err
+		}
+	}
+	return p.end(c)
+}
 
 func (p *stagePipe) readOne() error {
 	c := p.sent[p.head]
+	p.sent[p.head] = sentCommand{}
+	p.head++
+	if c.reads() {
+		p.replies -= c.size
+		return p.readProof(c)
+	}
+	p.bytes -= c.size
 	h, err := p.conn.Next()
 	if err != nil {
 		return err
 	}
-	p.sent[p.head] = sentCommand{}
-	p.head++
-	p.bytes -= c.size
 	switch {
+	case h.Err != nil && c.ours && refusesOurs(h.Err):
+		p.refuse(c, fmt.Errorf("%w: %w", statebackend.ErrPayloadRefused, p.b.mapError(h.Err, c.verb)))
 	case h.Err != nil:
 		p.refuse(c, p.b.mapError(h.Err, c.verb))
 	case c.ok && h.Kind == resp.Simple, !c.ok && h.Kind == resp.Integer && h.Int == c.want:
@@ -169,15 +226,20 @@ func (p *stagePipe) readOne() error {
 }
 
 func (p *stagePipe) refuse(c sentCommand, err error) {
-	if len(p.refused) == pipeErrors {
-		p.more++
-		return
-	}
+	p.short = true
 	if c.hint != "" {
 		err = fmt.Errorf("%w: %s", err, c.hint)
 	}
 	if c.key != nil {
 		err = &statebackend.KeyError{Key: c.key, Op: "stage", Err: err}
+	}
+	p.refusedWith(err)
+}
+
+func (p *stagePipe) refusedWith(err error) {
+	if len(p.refused) == pipeErrors {
+		p.more++
+		return
 	}
 	p.refused = append(p.refused, err)
 }

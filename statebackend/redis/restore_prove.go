@@ -11,267 +11,251 @@ import (
 	"keyframe/statebackend/redis/resp"
 )
 
-// Bounds of what is read back in one go.
+// Bounds of what is staged and not yet compared.
 const (
 	proveKeys  = 256
-	proveBytes = 4 << 20
-	// proveGuess is taken for an element's size when the pass brings none.
-	proveGuess = 64
+	proveBytes = 1 << 20
+	// proveSample: of so many keys that went as payloads one is read back.
+	proveSample = 64
 )
 
-// prover compares the staged keys with a second pass over the checkpoint. It
-// gathers keys and reads them back together; the number that it gathers grows
-// with what it has proved, so that a mistake is told early.
-//
-// It also is an io.Closer: closing tells what is wrong with the last keys
-// before the flip does.
-type prover struct {
-	s      *staging
-	reader stagedReader
+// proof says how a staged key is compared.
+type proof uint8
 
-	open   bool
-	cur    snapshot.Key
-	bytes  uint64 // of the elements of the current key, when the pass brings them
-	window []expectation
-	size   uint64 // estimated bytes of the window
-	proved uint64 // keys that were compared: the number of the next
-	odds   uint64 // of these, keys with an oddEntry
-	err    error
-}
-
-var _ snapshot.Sink = (*prover)(nil)
+const (
+	// proofCount asks for type and number of elements: the key went as a
+	// payload, which held what the checkpoint has and whose checksum the
+	// server has compared before it made the key.
+	proofCount proof = iota
+	// proofWhole reads the key back with one command among others.
+	proofWhole
+	// proofPages reads it back page by page.
+	proofPages
+)
 
 // expectation is what a staged key has to be.
 type expectation struct {
-	key   snapshot.Key // its Name is our own copy
-	end   snapshot.KeyEnd
-	bytes uint64
+	name []byte
+	n    uint64 // its number
+	typ  snapshot.KeyType
+	how  proof
+	// foreign says that another server version made the payload of an opaque
+	// key: its bytes can't be compared, that it was accepted has to do.
+	foreign bool
+	end     snapshot.KeyEnd
+	bytes   uint64
+	odd     []byte // its oddEntry
 }
 
-// Prove begins a second pass.
-func (s *staging) Prove(ctx context.Context) (snapshot.Sink, error) {
-	if err := s.rebind(ctx); err != nil {
-		return nil, err
+// expect is what the open key, with the next number, has to be.
+func (s *staging) expect(end snapshot.KeyEnd, byPayload bool, odd []byte) expectation {
+	c := &s.cur
+	e := expectation{name: c.key.Name, n: s.keys, typ: c.key.Type, end: end, bytes: c.bytes, odd: odd, how: proofPages,
+		foreign: c.key.Type == snapshot.TypeOpaque && c.key.Server != s.version}
+	short := end.Count <= readWhole && c.bytes <= proveBytes || single(c.key.Type)
+	switch {
+	case byPayload && !(short && e.n%proveSample == 0):
+		e.how = proofCount
+	case short:
+		e.how = proofWhole
 	}
-	s.prover = &prover{s: s, reader: stagedReader{conn: s.pipe.conn}}
-	return s.prover, nil
+	return e
 }
 
-// BeginKey opens a key of the pass.
-func (p *prover) BeginKey(k snapshot.Key) error {
-	if err := p.usable(); err != nil {
+// proofs are keys that are staged and not yet compared, with numbers one after
+// the other.
+type proofs struct {
+	window []expectation
+	bytes  uint64 // of replies
+	odds   uint64 // odd entries that were compared
+}
+
+func (p *proofs) add(e expectation) {
+	if p.window == nil {
+		p.window = make([]expectation, 0, proveKeys)
+	}
+	p.window = append(p.window, e)
+	p.bytes += uint64(len(e.name))
+	if e.how != proofCount {
+		p.bytes += e.bytes
+	}
+}
+
+func (p *proofs) full() bool { return len(p.window) == proveKeys || p.bytes >= proveBytes }
+
+// take empties the window. The keys stay where commands that ask for them
+// point at.
+func (p *proofs) take() []expectation {
+	w := p.window
+	p.window, p.bytes = nil, 0
+	return w
+}
+
+// Prove compares what is staged and not yet compared, and waits for the
+// outcome of everything.
+func (s *staging) Prove(ctx context.Context) error { return s.rebind(ctx) }
+
+// prove sends the mapping of the keys in the window and asks for both, behind
+// the commands that staged them. The answers come with those of later ones.
+func (s *staging) prove() error {
+	if err := s.sendMapped(); err != nil {
 		return err
 	}
-	if p.open {
-		return p.fail(fmt.Errorf("key %q begins before key %q has ended", k.Name, p.cur.Name))
+	all := s.unproved.take()
+	if len(all) == 0 {
+		return nil
 	}
-	k.Name = bytes.Clone(k.Name)
-	p.open, p.cur, p.bytes = true, k, 0
+	if err := s.proveMapping(all); err != nil {
+		return err
+	}
+	for i := range all {
+		if err := s.proveKey(&all[i]); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// Element counts bytes: what is compared comes with EndKey.
-func (p *prover) Element(e snapshot.Element) error {
-	p.bytes += e.Size + uint64(len(e.Field))
-	return p.usable()
-}
-
-// Part needs nothing.
-func (p *prover) Part([]byte) error { return p.usable() }
-
-// EndKey queues the key for comparison.
-func (p *prover) EndKey(e snapshot.KeyEnd) error {
-	if err := p.usable(); err != nil {
+func (s *staging) proveMapping(all []expectation) error {
+	size, odds := int64(0), []expectation(nil)
+	for _, e := range all {
+		size += int64(len(e.name))
+		if e.odd != nil {
+			odds = append(odds, e)
+		}
+	}
+	if err := s.askList(stageMap, all[0].n, len(all), sentCommand{names: all, size: size}); err != nil || odds == nil {
 		return err
 	}
-	if !p.open {
-		return p.fail(fmt.Errorf("a key ends that has not begun"))
-	}
-	p.open = false
-	if p.s.skips(p.cur) != skipNot || e.Expired {
-		return nil
-	}
-	size := max(p.bytes, e.Count*proveGuess) + uint64(len(p.cur.Name))
-	p.window = append(p.window, expectation{key: p.cur, end: e, bytes: size})
-	p.size += size
-	if p.size < proveBytes && uint64(len(p.window)) < min(proveKeys, 1+p.proved/16) {
-		return nil
-	}
-	return p.compare()
+	from := s.unproved.odds
+	s.unproved.odds += uint64(len(odds))
+	return s.askList(stageOdd, from, len(odds), sentCommand{odds: odds, size: 40 * int64(len(odds))})
 }
 
-// compare reads the window's keys and their mapping back.
-func (p *prover) compare() error {
-	if len(p.window) == 0 {
-		return nil
+// askList asks for n items of a list of the staging.
+func (s *staging) askList(name string, from uint64, n int, c sentCommand) error {
+	c.verb = "LRANGE"
+	return s.pipe.question(c, []byte(s.prefix+name), strconv.AppendUint(nil, from, 10), strconv.AppendUint(nil, from+uint64(n)-1, 10))
+}
+
+var countVerbs = map[snapshot.KeyType]string{
+	snapshot.TypeHash: "HLEN", snapshot.TypeList: "LLEN", snapshot.TypeSet: "SCARD", snapshot.TypeZSet: "ZCARD",
+}
+
+func (s *staging) proveKey(e *expectation) error {
+	target := numbered(s.prefix+stageKeys, e.n)
+	switch e.how {
+	case proofCount:
+		return s.pipe.question(sentCommand{proof: e, verb: countVerbs[e.typ], size: 16}, target)
+	case proofWhole:
+		q, ok := wholeKey(e.typ)
+		if !ok {
+			return s.fail(fmt.Errorf("prove a key of %s", e.typ))
+		}
+		return s.pipe.question(sentCommand{proof: e, verb: q.verb, size: int64(e.bytes) + 16*int64(e.end.Count)}, append([][]byte{target}, q.rest...)...)
 	}
-	if err := p.compareMapping(); err != nil {
+	// A question alone, when nothing else is outstanding.
+	if err := s.pipe.finish(); err != nil {
+		return err
+	}
+	return s.pipe.proveAlone(e)
+}
+
+// proveAlone reads a key back when nothing is outstanding.
+func (p *stagePipe) proveAlone(e *expectation) error {
+	got, err := p.reader.summary(numbered(p.prefix+stageKeys, e.n), e.typ, e.end.Count)
+	if err != nil && !isReply(err) {
+		return p.lost(err)
+	}
+	if err := p.verdict(e, got, err); err != nil {
 		return p.fail(err)
 	}
-	for from := 0; from < len(p.window); {
-		to := from
-		for size := uint64(0); to < len(p.window) && p.whole(to) && (to == from || size < proveBytes); to++ {
-			size += p.window[to].bytes
-		}
-		if to == from {
-			to++ // a large key, read by itself
-		}
-		if err := p.compareRun(from, to); err != nil {
-			return p.fail(err)
-		}
-		from = to
-	}
-	p.proved += uint64(len(p.window))
-	p.window, p.size = p.window[:0], 0
 	return nil
 }
 
-// whole says that key i of the window is read with one command among others.
-func (p *prover) whole(i int) bool {
-	w := p.window[i]
-	return w.end.Count <= readWhole && w.bytes <= proveBytes
-}
-
-// compareMapping compares what the staged keys are to become.
-func (p *prover) compareMapping() error {
-	names, err := p.list(stageMap, p.proved, uint64(len(p.window)))
-	if err != nil {
-		return err
-	}
-	var odd []expectation
-	var want []string
-	for i, w := range p.window {
-		n := p.proved + uint64(i)
-		if got := part(names, i); got != string(w.key.Name) {
-			return p.mismatch(w, fmt.Sprintf("key number %d of the staging is to become %q", n, got))
-		}
-		if entry := oddEntry(n, w.key); entry != nil {
-			odd, want = append(odd, w), append(want, string(entry))
-		}
-	}
-	if odd == nil {
-		return nil
-	}
-	entries, err := p.list(stageOdd, p.odds, uint64(len(odd)))
-	if err != nil {
-		return err
-	}
-	for i, w := range odd {
-		if got := part(entries, i); got != want[i] {
-			return p.mismatch(w, fmt.Sprintf("its kind and expiry are staged as %q, not %q", got, want[i]))
-		}
-	}
-	p.odds += uint64(len(odd))
-	return nil
-}
-
-// list reads n items of a list of the staging.
-func (p *prover) list(name string, from, n uint64) (resp.Value, error) {
-	conn, r := p.s.pipe.conn, &p.reader
-	err := r.send("LRANGE", []byte(p.s.prefix+name), strconv.FormatUint(from, 10), strconv.FormatUint(from+n-1, 10))
-	if err == nil {
-		err = conn.Flush()
-	}
-	var v resp.Value
-	if err == nil {
-		v, err = conn.Reply(int64(p.size) + smallReply)
-	}
-	return v, p.s.b.mapError(err, "read the mapping of staged keys")
-}
-
-// compareRun reads keys from ≤ i < to of the window in one pipeline, or one
-// large key page by page.
-func (p *prover) compareRun(from, to int) error {
-	r := &p.reader
-	if !p.whole(from) {
-		got, err := r.summary(p.target(from), p.window[from].key.Type, p.window[from].end.Count)
-		return p.verdict(p.window[from], got, err)
-	}
-	for i := from; i < to; i++ {
-		if err := r.ask(p.target(i), p.window[i].key.Type); err != nil {
-			return p.s.b.mapError(err, "prove")
-		}
-	}
-	if err := r.conn.Flush(); err != nil {
-		return p.s.b.mapError(err, "prove")
-	}
-	var first error
-	var again []int
-	for i := from; i < to; i++ {
-		got, err := r.answer(p.window[i].key.Type)
-		if err == nil && len(r.large) > 0 {
-			again = append(again, i) // needs questions of its own
-			continue
-		}
-		if err = p.verdict(p.window[i], got, err); err != nil && first == nil {
-			first = err
-		}
-		if r.conn.Err() != nil {
-			return first
-		}
-	}
-	for _, i := range again {
-		got, err := r.summary(p.target(i), p.window[i].key.Type, p.window[i].end.Count)
-		if err = p.verdict(p.window[i], got, err); err != nil && first == nil {
-			first = err
-		}
-	}
-	return first
-}
-
-func (p *prover) target(i int) []byte {
-	return numbered(p.s.prefix+stageKeys, p.proved+uint64(i))
-}
-
-// verdict compares one key. A payload that another server version has made
-// can't be compared by its bytes: that it was accepted has to do.
-func (p *prover) verdict(w expectation, got summary, err error) error {
-	if err != nil {
-		if resp.IsCode(err, "WRONGTYPE") {
-			return p.mismatch(w, fmt.Sprintf("what is staged is no %s", w.key.Type))
-		}
-		return &statebackend.KeyError{Key: w.key.Name, Op: "prove", Err: p.s.b.mapError(err, "read back")}
-	}
-	foreign := w.key.Type == snapshot.TypeOpaque && w.key.Server != p.s.version && got.count == 1
+// readProof reads the reply to a question. What it gives ends the connection;
+// a difference is a refusal.
+func (p *stagePipe) readProof(c sentCommand) error {
 	switch {
-	case got.count != w.end.Count && !foreign:
-		return p.mismatch(w, fmt.Sprintf("a %s of %d elements is staged, the checkpoint has %d", w.key.Type, got.count, w.end.Count))
-	case got.digest != w.end.Digest && !foreign:
-		return p.mismatch(w, fmt.Sprintf("the content of the %s differs: %d elements in both, with digest %016x as staged and %016x in the checkpoint",
-			w.key.Type, got.count, got.digest, w.end.Digest))
+	case c.names != nil:
+		return p.readMapping(c.names, func(e *expectation) []byte { return e.name }, func(e *expectation, got []byte) string {
+			return fmt.Sprintf("key number %d of the staging is to become %.200q", e.n, got)
+		})
+	case c.odds != nil:
+		return p.readMapping(c.odds, func(e *expectation) []byte { return e.odd }, func(e *expectation, got []byte) string {
+			return fmt.Sprintf("its kind and expiry are staged as %.200q, not %q", got, e.odd)
+		})
+	}
+	e := c.proof
+	got, err := p.readSummary(e)
+	switch {
+	case err != nil && !isReply(err):
+		return err
+	case err == nil && len(p.reader.large) > 0:
+		p.again = append(p.again, *e)
+	case !p.short:
+		if err := p.verdict(e, got, err); err != nil {
+			p.refusedWith(err)
+		}
 	}
 	return nil
 }
 
-func (p *prover) mismatch(w expectation, what string) error {
-	return &statebackend.KeyError{Key: w.key.Name, Op: "prove", Err: fmt.Errorf("%w: %s", statebackend.ErrMismatch, what)}
+func (p *stagePipe) readSummary(e *expectation) (summary, error) {
+	if e.how != proofCount {
+		return p.reader.answer(e.typ)
+	}
+	p.reader.large = p.reader.large[:0]
+	h, err := p.reader.header(resp.Integer)
+	return summary{count: uint64(h.Int)}, err
 }
 
-// Close ends the pass: it compares what is still gathered. Flip does it too.
-func (p *prover) Close() error { return p.finish() }
-
-// finish compares the rest and makes sure that the pass covered everything.
-func (p *prover) finish() error {
-	if err := p.usable(); err != nil {
+// readMapping reads a list and compares each item with what it has to be.
+func (p *stagePipe) readMapping(all []expectation, want func(*expectation) []byte, differs func(*expectation, []byte) string) error {
+	h, err := p.reader.header(resp.Array)
+	if err != nil {
+		if isReply(err) {
+			p.refusedWith(p.b.mapError(err, "read the mapping of staged keys"))
+			return nil
+		}
 		return err
 	}
-	if err := p.compare(); err != nil {
-		return err
+	if h.Len != int64(len(all)) {
+		p.refusedWith(fmt.Errorf("%w: %d of %d keys are in the mapping of staged keys", statebackend.ErrMismatch, max(0, h.Len), len(all)))
 	}
-	if p.open || p.proved != p.s.keys {
-		return p.fail(fmt.Errorf("%w: %d keys are staged and the second pass has proved %d", statebackend.ErrMismatch, p.s.keys, p.proved))
+	for i := range max(0, h.Len) {
+		h, err := p.reader.header(resp.Bulk)
+		if err == nil {
+			err = p.reader.hold(h.Len)
+		}
+		if err != nil {
+			return err
+		}
+		if i < int64(len(all)) && !bytes.Equal(p.reader.field, want(&all[i])) {
+			p.refusedWith(mismatch(&all[i], differs(&all[i], p.reader.field)))
+		}
 	}
 	return nil
 }
 
-func (p *prover) usable() error {
-	if p.err != nil {
-		return p.err
+// verdict compares one key.
+func (p *stagePipe) verdict(e *expectation, got summary, err error) error {
+	switch {
+	case resp.IsCode(err, "WRONGTYPE"):
+		return mismatch(e, fmt.Sprintf("what is staged is no %s", e.typ))
+	case err != nil:
+		return &statebackend.KeyError{Key: e.name, Op: "prove", Err: p.b.mapError(err, "read back")}
+	case e.foreign && got.count == 1:
+		return nil
+	case got.count != e.end.Count:
+		return mismatch(e, fmt.Sprintf("a %s of %d elements is staged, the checkpoint has %d", e.typ, got.count, e.end.Count))
+	case e.how != proofCount && got.digest != e.end.Digest:
+		return mismatch(e, fmt.Sprintf("the content of the %s differs: %d elements in both, with digest %016x as staged and %016x in the checkpoint",
+			e.typ, got.count, got.digest, e.end.Digest))
 	}
-	return p.s.usable()
+	return nil
 }
 
-func (p *prover) fail(err error) error {
-	p.err = err
-	return err
+func mismatch(e *expectation, what string) error {
+	return &statebackend.KeyError{Key: e.name, Op: "prove", Err: fmt.Errorf("%w: %s", statebackend.ErrMismatch, what)}
 }

@@ -54,23 +54,38 @@ func (r *stagedReader) summary(key []byte, t snapshot.KeyType, expect uint64) (s
 	return r.finish(key, got)
 }
 
+// question is a command that reads a whole key: its verb, and its arguments
+// behind the key.
+type question struct {
+	verb string
+	rest [][]byte
+}
+
+var (
+	allOfList = [][]byte{[]byte("0"), []byte("-1")}
+	questions = map[snapshot.KeyType]question{
+		snapshot.TypeString: {"GET", nil}, snapshot.TypeHash: {"HGETALL", nil}, snapshot.TypeList: {"LRANGE", allOfList},
+		snapshot.TypeSet: {"SMEMBERS", nil}, snapshot.TypeZSet: {"ZRANGE", append(allOfList, []byte("WITHSCORES"))},
+		snapshot.TypeOpaque: {"DUMP", nil},
+	}
+)
+
+func wholeKey(t snapshot.KeyType) (question, bool) {
+	q, ok := questions[t]
+	return q, ok
+}
+
 // ask sends the command that reads a whole key.
 func (r *stagedReader) ask(key []byte, t snapshot.KeyType) error {
-	switch t {
-	case snapshot.TypeString:
-		return r.send("GET", key)
-	case snapshot.TypeHash:
-		return r.send("HGETALL", key)
-	case snapshot.TypeList:
-		return r.send("LRANGE", key, "0", "-1")
-	case snapshot.TypeSet:
-		return r.send("SMEMBERS", key)
-	case snapshot.TypeZSet:
-		return r.send("ZRANGE", key, "0", "-1", "WITHSCORES")
-	case snapshot.TypeOpaque:
-		return r.send("DUMP", key)
+	q, ok := wholeKey(t)
+	if !ok {
+		return fmt.Errorf("read a key of %s", t)
 	}
-	return fmt.Errorf("read a key of %s", t)
+	words := make([]string, len(q.rest))
+	for i, w := range q.rest {
+		words[i] = string(w)
+	}
+	return r.send(q.verb, key, words...)
 }
 
 func (r *stagedReader) send(verb string, key []byte, more ...string) error {

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -39,14 +40,16 @@ func TestARestoreThatLacksARightChangesNothing(t *testing.T) {
 	disturb(t, c, testJob)
 	before := digests(t, c)
 	groups := c.XInfoGroups(ctx, testStream).Val()
-	for _, cmd := range []string{
+	refused := []string{
 		"eval", "hset", "hdel", "hget", "rpush", "sadd", "zadd", "set", "get", "restore", "rename", "unlink", "pexpireat",
 		"exists", "lrange", "llen", "sscan", "smismember", "time", "scard", "hgetall", "hscan", "smembers", "zrange", "dump", "multi",
-		"xgroup|setid", "xgroup|create", "xack", "xclaim", "xpending", "xinfo|groups",
-	} {
+		"xgroup|setid", "xgroup|create", "xack", "xclaim", "xpending", "xinfo|groups", "hlen", "zcard",
+	}
+	for _, cmd := range refused {
 		t.Run(strings.ReplaceAll(cmd, "|", "_"), func(t *testing.T) {
 			b := limitedUser(t, srv, "-"+cmd)
 			req := testRequest("denied", 3)
+			req.Plain = cmd != "hlen" && cmd != "zcard" // which ask for the size of what went as a payload
 			req.Positions = testPositions()
 			_, err := restore(ctx, b, req, keys)
 			require.ErrorIs(t, err, statebackend.ErrPermission)
@@ -151,7 +154,9 @@ func TestEveryRefusalIsTold(t *testing.T) {
 		k.sum()
 		keys = append(keys, k)
 	}
-	_, err := restore(ctx, b, testRequest("all", 0), keys)
+	req := testRequest("all", 0)
+	req.Plain = true
+	_, err := restore(ctx, b, req, keys)
 	require.ErrorIs(t, err, statebackend.ErrPermission)
 	require.ErrorContains(t, err, `:zset-0"`)
 	require.ErrorContains(t, err, `:zset-7"`)
@@ -165,39 +170,77 @@ func TestATamperedStagedKeyIsNamed(t *testing.T) {
 	fillJob(t, c, testJob, "mine")
 	keys := readJob(t, b, testJob)
 	before := digests(t, c)
-	tamper := map[string]func(t *testing.T, key string) error{
-		"big":          func(_ *testing.T, key string) error { return c.HSet(ctx, key, "field-9", "x").Err() },
-		"string":       func(_ *testing.T, key string) error { return c.Append(ctx, key, "x").Err() },
-		"long\xfflist": func(_ *testing.T, key string) error { return c.LSet(ctx, key, 1500, "x").Err() },
-		"zset": func(_ *testing.T, key string) error {
+	for _, plain := range []bool{false, true} {
+		for name, change := range tampers(c) {
+			if change.unseen && !plain {
+				continue
+			}
+			req := testRequest("tamper", 3)
+			req.Plain = plain
+			s, err := b.Stage(ctx, req)
+			require.NoError(t, err)
+			require.NoError(t, feed(s, onlyKey(keys, name)))
+			st := s.(*staging)
+			require.NoError(t, st.sendMapped()) // not compared yet
+			require.NoError(t, st.pipe.finish())
+			require.NoError(t, change.do(t, stagedNameOf(t, c, name)))
+			err = s.Prove(ctx)
+			require.ErrorIs(t, err, statebackend.ErrMismatch, name)
+			var ke *statebackend.KeyError
+			require.ErrorAs(t, err, &ke)
+			require.Equal(t, testJob.Root()+":cg:"+name, string(ke.Key))
+			_, err = s.Flip(ctx)
+			require.ErrorIs(t, err, statebackend.ErrMismatch, name)
+			require.NoError(t, s.Abort(ctx))
+			requireSame(t, before, digests(t, c), "tampered "+name)
+		}
+	}
+}
+
+// onlyKey is one key of the job, behind one that is read back as the first of
+// a sample.
+func onlyKey(all []staged, name string) []staged {
+	var first, only []staged
+	for _, k := range all {
+		switch string(k.key.Name) {
+		case testJob.Root() + ":cg:" + name:
+			only = append(only, k)
+		case testJob.Root() + ":cg:empty string":
+			first = append(first, k)
+		}
+	}
+	return append(first, only...)
+}
+
+type tampering struct {
+	do func(t *testing.T, key string) error
+	// unseen when the key went as a payload, whose content the server has
+	// compared itself.
+	unseen bool
+}
+
+func tampers(c *goredis.Client) map[string]tampering {
+	ctx := context.Background()
+	return map[string]tampering{
+		"big":          {func(_ *testing.T, key string) error { return c.HSet(ctx, key, "field-9", "x").Err() }, true},
+		"small":        {func(_ *testing.T, key string) error { return c.HDel(ctx, key, "\xff").Err() }, false},
+		"string":       {func(_ *testing.T, key string) error { return c.Append(ctx, key, "x").Err() }, false},
+		"long\xfflist": {func(_ *testing.T, key string) error { return c.LSet(ctx, key, 1500, "x").Err() }, true},
+		"zset": {func(_ *testing.T, key string) error {
 			return c.ZAdd(ctx, key, goredis.Z{Score: 6.5, Member: "z-2"}).Err()
-		},
-		"ints": func(_ *testing.T, key string) error { return c.Del(ctx, key).Err() },
-		"list": func(t *testing.T, key string) error {
+		}, true},
+		"scores": {func(_ *testing.T, key string) error {
+			return c.ZAdd(ctx, key, goredis.Z{Score: 6.5, Member: "m2\x00"}).Err()
+		}, true},
+		"set:s:k": {func(_ *testing.T, key string) error { return c.SRem(ctx, key, "member-7").Err() }, false},
+		"ints":    {func(_ *testing.T, key string) error { return c.Del(ctx, key).Err() }, false},
+		"list": {func(t *testing.T, key string) error {
 			require.NoError(t, c.Del(ctx, key).Err())
 			return c.Set(ctx, key, "another type", 0).Err()
-		},
-		"stream": func(_ *testing.T, key string) error {
+		}, false},
+		"stream": {func(_ *testing.T, key string) error {
 			return c.XAdd(ctx, &goredis.XAddArgs{Stream: key, Values: []string{"a", "b"}}).Err()
-		},
-	}
-	for name, change := range tamper {
-		s, err := b.Stage(ctx, testRequest("tamper", 3))
-		require.NoError(t, err)
-		require.NoError(t, feed(s, keys))
-		prove, err := s.Prove(ctx)
-		require.NoError(t, err)
-		require.NoError(t, change(t, stagedNameOf(t, c, name)))
-		err = feed(prove, keys)
-		if err == nil {
-			_, err = s.Flip(ctx)
-		}
-		require.ErrorIs(t, err, statebackend.ErrMismatch, name)
-		var ke *statebackend.KeyError
-		require.ErrorAs(t, err, &ke)
-		require.Equal(t, testJob.Root()+":cg:"+name, string(ke.Key))
-		require.NoError(t, s.Abort(ctx))
-		requireSame(t, before, digests(t, c), "tampered "+name)
+		}, false},
 	}
 }
 
@@ -216,29 +259,32 @@ func stagedNameOf(t *testing.T, c *goredis.Client, name string) string {
 	return ""
 }
 
-func TestAProofThatSkipsKeysIsNone(t *testing.T) {
+// What each staged key is to become is compared too, and when it expires.
+func TestATamperedMappingIsNamed(t *testing.T) {
 	srv := redistest.Start(t)
 	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
 	fillJob(t, c, testJob, "mine")
 	keys := readJob(t, b, testJob)
 	before := digests(t, c)
-	for what, second := range map[string][]staged{
-		"fewer": keys[:len(keys)-4], "none": nil,
-		"more":    append(append([]staged{}, keys...), keys[0]),
-		"swapped": append([]staged{keys[1], keys[0]}, keys[2:]...),
+	mapping, odd := testJob.Staging("map")+stageMap, testJob.Staging("map")+stageOdd
+	for says, change := range map[string]func() error{
+		"is to become":  func() error { return c.LSet(ctx, mapping, 3, testJob.Root()+":cg:another").Err() },
+		"expiry":        func() error { return c.LSet(ctx, odd, 0, "7s1").Err() },
+		"16 of 17 keys": func() error { return c.RPop(ctx, mapping).Err() },
+		"wrong":         func() error { return c.Rename(ctx, testJob.Staging("map")+stageIndex, mapping).Err() },
 	} {
-		s, err := b.Stage(ctx, testRequest("half", 3))
+		s, err := b.Stage(ctx, testRequest("map", 3))
 		require.NoError(t, err)
 		require.NoError(t, feed(s, keys))
-		prove, err := s.Prove(ctx)
-		require.NoError(t, err)
-		err = feed(prove, second)
-		if err == nil {
-			_, err = s.Flip(ctx)
-		}
-		require.ErrorIs(t, err, statebackend.ErrMismatch, what)
+		st := s.(*staging)
+		require.NoError(t, errors.Join(st.sendMapped(), st.sendNames(&st.index), st.pipe.finish()))
+		require.NoError(t, change())
+		err = s.Prove(ctx)
+		require.ErrorContains(t, err, says)
+		_, err = s.Flip(ctx)
+		require.ErrorContains(t, err, says)
 		require.NoError(t, s.Abort(ctx))
-		requireSame(t, before, digests(t, c), what)
+		requireSame(t, before, digests(t, c), says)
 	}
 }
 
@@ -351,16 +397,19 @@ func TestMalformedStreamsOfKeysAreRefused(t *testing.T) {
 			return []error{s.BeginKey(snapshot.Key{Section: 1, Name: name, Type: 99})}
 		},
 		"field twice": func(s snapshot.Sink) []error {
-			_, err := s.(statebackend.Staging).Prove(ctx)
-			require.NoError(t, err)
-			errs := []error{s.BeginKey(hash), s.Element(el), s.Element(el), s.EndKey(snapshot.KeyEnd{Count: 2})}
-			_, err = s.(statebackend.Staging).Flip(ctx)
-			return append(errs, err)
+			require.NoError(t, s.(statebackend.Staging).Prove(ctx))
+			d := snapshot.Digester{}
+			d.Element(el)
+			d.Element(el)
+			errs := []error{s.BeginKey(hash), s.Element(el), s.Element(el), s.EndKey(snapshot.KeyEnd{Count: 2, Digest: d.Sum()})}
+			return errs
 		},
 		"name twice": func(s snapshot.Sink) []error {
 			var errs []error
+			d := snapshot.Digester{}
+			d.Element(el)
 			for range 2 {
-				errs = append(errs, s.BeginKey(hash), s.Element(el), s.EndKey(snapshot.KeyEnd{Count: 1}))
+				errs = append(errs, s.BeginKey(hash), s.Element(el), s.EndKey(snapshot.KeyEnd{Count: 1, Digest: d.Sum()}))
 			}
 			_, err := s.(statebackend.Staging).Flip(ctx)
 			return append(errs, err)

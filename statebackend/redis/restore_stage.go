@@ -30,12 +30,17 @@ type staging struct {
 	release func()
 
 	markJSON string
-	reserved uint64 // numbers announced for k…
-	extras   uint64 // numbers in use for x…
-	keys     uint64 // staged so far: k0 to k{keys-1}
-	odds     uint64 // of these, keys with an oddEntry
-	mapped   batch  // names of the mapping that are not sent yet
-	odd      batch  // odd entries that are not sent yet
+	reserved uint64        // numbers announced for k…
+	extras   uint64        // numbers in use for x…
+	keys     uint64        // staged so far: k0 to k{keys-1}
+	odds     uint64        // of these, keys with an oddEntry
+	mapped   batch         // names of the mapping that are not sent yet
+	odd      batch         // odd entries that are not sent yet
+	payload  payload       // of the key that is being staged
+	check    payloadReader // reads it again
+	plain    bool          // payloads are not used
+	warning  string        // why they are not, "" when they are
+	unproved proofs        // what is staged and not yet compared
 	index    stagedNames
 	absent   stagedNames       // names of the index without a key
 	lapsed   stagedNames       // names of the index whose key had expired
@@ -45,7 +50,6 @@ type staging struct {
 	sources  map[string]uint64 // source keys that are staged, with their number
 
 	cur    stagedKey
-	prover *prover
 	result *statebackend.FlipResult
 	ended  bool
 }
@@ -60,7 +64,9 @@ type stagedKey struct {
 	target   []byte       // k…
 	verb     string
 	elements uint64
-	stored   int64 // elements that the server should have (list length)
+	bytes    uint64 // of the elements that came
+	stored   int64  // elements that the server should have (list length)
+	gather   bool   // elements go into the payload
 	pending  batch
 	filler   []byte // a member that isn't the checkpoint's, see keepSign
 	left     uint64 // bytes of a streamed value that are to come
@@ -69,9 +75,10 @@ type stagedKey struct {
 
 func newStaging(b *Backend, conn *resp.Conn, req statebackend.RestoreRequest) *staging {
 	return &staging{
-		b: b, req: req, prefix: req.Job.Staging(req.ID),
-		pipe: &stagePipe{b: b, conn: conn}, sources: make(map[string]uint64),
-		index: stagedNames{key: stageIndex}, absent: stagedNames{key: stageAbsent}, lapsed: stagedNames{key: stageExpire},
+		b: b, req: req, prefix: req.Job.Staging(req.ID), plain: req.Plain,
+		pipe:    &stagePipe{b: b, conn: conn, prefix: req.Job.Staging(req.ID), reader: stagedReader{conn: conn}},
+		sources: make(map[string]uint64),
+		index:   stagedNames{key: stageIndex}, absent: stagedNames{key: stageAbsent}, lapsed: stagedNames{key: stageExpire},
 	}
 }
 
@@ -97,6 +104,9 @@ func (s *staging) BeginKey(k snapshot.Key) error {
 	}
 	s.cur.verb = stageVerbs[k.Type]
 	s.cur.target = numbered(s.prefix+stageKeys, s.keys)
+	if s.cur.gather = !s.plain && hasPayload(k.Type); s.cur.gather {
+		s.payload.begin(k.Type)
+	}
 	if s.keys < s.reserved {
 		return nil
 	}
@@ -135,11 +145,27 @@ func (s *staging) Element(e snapshot.Element) error {
 	if single(c.key.Type) && c.elements > 1 {
 		return s.fail(&statebackend.KeyError{Key: c.key.Name, Op: "stage", Err: fmt.Errorf("a %s with a second element", c.key.Type)})
 	}
-	if c.key.Type == snapshot.TypeZSet && isNegativeZero(e.Score) {
+	c.bytes += e.Size + uint64(len(e.Field))
+	negative := c.key.Type == snapshot.TypeZSet && isNegativeZero(e.Score)
+	if c.gather && !negative && s.payload.fits(e) {
+		s.payload.element(c.key.Type == snapshot.TypeHash, e)
+		c.left = e.Size - uint64(len(e.Value))
+		return nil
+	}
+	if err := s.leavePayload(); err != nil {
+		return err
+	}
+	if negative {
 		if err := s.keepSign(); err != nil {
 			return err
 		}
 	}
+	return s.plainElement(e)
+}
+
+// plainElement sends an element with others in one command, or alone.
+func (s *staging) plainElement(e snapshot.Element) error {
+	c := &s.cur
 	if e.Size > stageWhole || uint64(len(e.Value)) < e.Size || single(c.key.Type) {
 		return s.stream(e)
 	}
@@ -177,7 +203,11 @@ func (s *staging) Part(b []byte) error {
 		return s.fail(fmt.Errorf("part of %d bytes of key %q: %d are missing", len(b), c.key.Name, c.left))
 	}
 	c.left -= uint64(len(b))
-	if c.skip != skipNot {
+	switch {
+	case c.skip != skipNot:
+		return nil
+	case c.gather:
+		s.payload.part(b)
 		return nil
 	}
 	if err := s.pipe.write(b); err != nil {
