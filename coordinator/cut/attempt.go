@@ -62,7 +62,7 @@ func (a *attempt) checks() bool {
 
 // take lets the state store cut, and ends the encoding.
 func (a *attempt) take(ctx context.Context, check bool) error {
-	a.sink = &sink{ctx: ctx, w: markedWriter{a.w}, base: a.base, progress: a.tell, tally: func() tally {
+	a.sink = &sink{ctx: ctx, w: markedWriter{a.w}, base: a.base, names: a.req.Indexed, progress: a.tell, tally: func() tally {
 		return newTally(a.req.Job.Key(), a.req.Job.MaxParallelism)
 	}}
 	if check {

@@ -103,6 +103,13 @@ func newDraft(t tally) *draft {
 	return d
 }
 
+// expect makes room for about as many names in one section: nearly all are
+// keyed.
+func (d *draft) expect(names uint64) {
+	const slack = 64
+	d.rows[0] = make([]row, 0, min(names+names/slack, uint64(MaxLedgerKeys)))
+}
+
 // draftOver begins to count an incremental one over l.
 func draftOver(l *ledger) *draft {
 	d := newDraft(l.clone())

@@ -17,6 +17,7 @@ type sink struct {
 	w        snapshot.ChunkWriter
 	base     *Base // that the cut was asked to stand on, nil for none
 	tally    func() tally
+	names    uint64 // about as many are to come in a base
 	progress progress
 
 	over  bool
@@ -33,9 +34,12 @@ var (
 func (s *sink) begin(over bool) {
 	s.over = over
 	s.enc = snapshot.NewEncoder(s.ctx, s.w, snapshot.EncoderOptions{Over: over})
-	d := newDraft(s.tally())
+	var d *draft
 	if over {
 		d = draftOver(s.base.ledger)
+	} else {
+		d = newDraft(s.tally())
+		d.expect(s.names)
 	}
 	s.count = newCounter(s.enc, d, s.progress)
 }

@@ -149,7 +149,7 @@ type command struct {
 // commands are all commands, as they may be given now.
 func (k *trial) commands() []command {
 	path := jobPath(job.Name)
-	restoring := []string{"", "verify", "cut", "stage", "prove", "flip", "flip", "clean"}
+	restoring := []string{"", "verify", "copy", "stage", "prove", "flip", "flip", "clean"}
 	older := func() any { return api.Restore{Checkpoint: k.anyCheckpoint().String()} }
 	parallelism := 1 + k.rng.IntN(8)
 	if parallelism == get[api.Job](k.d, path).Parallelism {
@@ -157,14 +157,14 @@ func (k *trial) commands() []command {
 	}
 	return []command{
 		{name: "the schedule", phases: []string{""}},
-		{name: "the schedule's checkpoint", phases: []string{"cut"}},
-		{name: "checkpoint", phases: []string{"", "cut", "cut"}, path: path + "/checkpoints", body: func() any { return api.CreateCheckpoint{} }, cli: []string{"checkpoint", "create", job.Name}},
-		{name: "savepoint", phases: []string{"", "cut"}, path: path + "/checkpoints", body: func() any { return api.CreateCheckpoint{Name: fmt.Sprintf("sp %d", k.rng.Uint32())} }},
+		{name: "the schedule's checkpoint", phases: []string{"copy", "pause", "store"}},
+		{name: "checkpoint", phases: []string{"", "copy", "pause", "store"}, path: path + "/checkpoints", body: func() any { return api.CreateCheckpoint{} }, cli: []string{"checkpoint", "create", job.Name}},
+		{name: "savepoint", phases: []string{"", "copy", "store"}, path: path + "/checkpoints", body: func() any { return api.CreateCheckpoint{Name: fmt.Sprintf("sp %d", k.rng.Uint32())} }},
 		{name: "restore", phases: restoring, moves: true, path: path + "/restore", body: func() any { return api.Restore{} }, cli: []string{"restore", job.Name, "--yes"}},
 		{name: "restore of an older one", phases: restoring, moves: true, path: path + "/restore", body: older},
 		{name: "restore without undo", phases: restoring, moves: true, path: path + "/restore", body: func() any { return api.Restore{NoUndo: true} }, cli: []string{"restore", "--no-undo", job.Name, "--yes"}},
 		{name: "undo", phases: restoring, moves: true, path: path + "/undo", body: func() any { return nil }, cli: []string{"undo", job.Name, "--yes"}},
-		{name: "rescale", phases: []string{"", "cut", "plan", "write", "stage", "prove", "flip", "clean"}, path: path + "/rescale", body: func() any { return api.Rescale{Parallelism: parallelism} },
+		{name: "rescale", phases: []string{"", "copy", "plan", "write", "stage", "prove", "flip", "clean"}, path: path + "/rescale", body: func() any { return api.Rescale{Parallelism: parallelism} },
 			cli: []string{"rescale", job.Name, "--parallelism", fmt.Sprint(parallelism), "--yes"}},
 	}
 }
