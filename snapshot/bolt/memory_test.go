@@ -3,6 +3,7 @@ package bolt
 import (
 	"context"
 	"encoding/binary"
+	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -24,6 +25,20 @@ func largeChunk(i uint64) snapshot.Chunk {
 	_, _ = rand.NewChaCha8(seed).Read(data) // never fails
 	return snapshot.Chunk{
 		Ref:  snapshot.ChunkRef{ID: snapshot.ChunkID(seed), Section: snapshot.SectionKeyed, Raw: 600 << 10, Stored: uint64(len(data))},
+		Data: data,
+	}
+}
+
+// soundChunk is a chunk of about size bytes whose checksum is right: nothing
+// of its content is looked at.
+func soundChunk(i uint64, size int) snapshot.Chunk {
+	var seed [32]byte
+	binary.LittleEndian.PutUint64(seed[:], i+1)
+	data := make([]byte, size, size+crc32.Size)
+	_, _ = rand.NewChaCha8(seed).Read(data) // never fails
+	data = binary.LittleEndian.AppendUint32(data, crc32.Checksum(data, castagnoli))
+	return snapshot.Chunk{
+		Ref:  snapshot.ChunkRef{ID: snapshot.ChunkID(seed), Section: snapshot.SectionKeyed, Raw: uint64(size) + 100, Stored: uint64(len(data))},
 		Data: data,
 	}
 }

@@ -38,6 +38,7 @@ func Run(t *testing.T, open Open) {
 		{"AHeldCheckpointStays", holds},
 		{"AnAttemptInProgressStays", inProgressStays},
 		{"DeletionGoesOnInTheBackground", deletedInTheBackground},
+		{"LayersStandWhileAnyoneNeedsThem", layers},
 		{"ARewriteReplacesTheChunks", rewrites},
 		{"ARewriteKeepsTheContent", rewriteRefuses},
 		{"ARewriteThatIsOpenKeepsTheCheckpoint", rewriteKeeps},
