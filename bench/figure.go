@@ -27,13 +27,12 @@ type Figure struct {
 // Verdict says which of its limits a figure meets.
 type Verdict string
 
-// The verdicts. NotYet is for what later work brings; NotRun for what this
-// run was not asked to measure; "" for a figure without a limit.
+// The verdicts. NotRun is for what this run was not asked to measure, or could
+// not; "" for a figure without a limit.
 const (
 	MetGoal Verdict = "goal met"
 	MetMust Verdict = "must met"
 	NotMet  Verdict = "not met"
-	NotYet  Verdict = "not there yet"
 	NotRun  Verdict = "not run"
 )
 

@@ -15,6 +15,7 @@ import (
 	"keyframe/snapshot/bolt"
 	"keyframe/statebackend"
 	"keyframe/statebackend/redis"
+	"keyframe/statebackend/redis/track"
 )
 
 // incarnation of the bench's job.
@@ -46,9 +47,6 @@ func stateGroups(ctx context.Context, o options, r *Report) error {
 	if o.wants("stall") {
 		grownStall(r, grown)
 	}
-	if o.wants("checkpoint") {
-		notYet(r)
-	}
 	return nil
 }
 
@@ -69,6 +67,7 @@ func stateGroup(ctx context.Context, o options, r *Report, name string, stalls m
 		{"checkpoint", name != "D1x8", l.checkpoints},
 		{"restore", name != "D1x8", l.restores},
 		{"memory", true, l.memory},
+		{"checkpoint", name == "D1" || name == "D2", l.increments}, // it changes the state, so after what compares it
 		{"stall", name != "D3", func(ctx context.Context, r *Report) error { return l.stall(ctx, r, stalls) }},
 	} {
 		if !g.on || !o.wants(g.name) {
@@ -151,32 +150,56 @@ func (l *lab) open(ctx context.Context) (db *bolt.DB, remove func() error, err e
 	return db, func() error { return errors.Join(db.Close(), os.Remove(path)) }, nil
 }
 
-// take makes one full durable checkpoint and checks that it is whole.
-func (l *lab) take(ctx context.Context, db snapshot.Store, grade snapshot.Grade) (snapshot.Checkpoint, time.Duration, error) {
+// ready makes the server one that a coordinator has been following for a while:
+// the job has its record, and the tracker of its writes is attached. Where it
+// can't be, the cuts say so.
+func (l *lab) ready(ctx context.Context) error {
+	if err := l.adopt(ctx); err != nil {
+		return err
+	}
+	err := l.backend.AwaitTracking(ctx)
+	if errors.Is(err, track.ErrDenied) {
+		return nil
+	}
+	return err
+}
+
+// take makes one durable checkpoint, a full one when base is nil, and checks
+// that it is whole.
+func (l *lab) take(ctx context.Context, db snapshot.Store, grade snapshot.Grade, base *cut.Base) (cut.Outcome, time.Duration, error) {
 	t := cut.Taker{Store: db, Backend: l.backend, Now: time.Now}
+	req := cut.Request{
+		Job: l.spec, Kind: snapshot.KindCheckpoint, Trigger: snapshot.TriggerManual, Grade: grade, Incarnation: incarnation}
+	if base != nil {
+		c := base.Manifest.Checkpoint
+		req.Base, req.Parent, req.Epoch = base, c.ID, c.Epoch
+	}
 	began := time.Now()
-	out, err := t.Take(ctx, cut.Request{
-		Job: l.spec, Kind: snapshot.KindCheckpoint, Trigger: snapshot.TriggerManual, Grade: grade, Incarnation: incarnation})
+	out, err := t.Take(ctx, req)
 	took := time.Since(began)
 	if err == nil {
 		err = out.RecordErr
 	}
 	if err != nil {
-		return snapshot.Checkpoint{}, 0, err
+		return out, 0, err
 	}
 	keys, elements := l.data.size()
 	if c := out.Checkpoint; c.Keys != uint64(keys) || c.Elements != uint64(elements) {
-		return *c, 0, fmt.Errorf("checkpoint of %s has %d keys and %d elements, want %d and %d", l.data.name, c.Keys, c.Elements, keys, elements)
+		return out, 0, fmt.Errorf("checkpoint of %s has %d keys and %d elements, want %d and %d", l.data.name, c.Keys, c.Elements, keys, elements)
 	}
-	return *out.Checkpoint, took, nil
+	return out, took, nil
 }
 
-// takeNew makes a checkpoint in a new store, which goes again.
+// takeNew makes a full checkpoint in a new store, which goes again.
 func (l *lab) takeNew(ctx context.Context, grade snapshot.Grade) (c snapshot.Checkpoint, took time.Duration, err error) {
 	db, remove, err := l.open(ctx)
 	if err != nil {
 		return c, 0, err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	return l.take(ctx, db, grade)
+	out, took, err := l.take(ctx, db, grade, nil)
+	if err != nil {
+		return c, 0, err
+	}
+	return *out.Checkpoint, took, nil
 }

@@ -22,11 +22,11 @@ const writeRate = 20_000
 // and the worst single write by the writers' own log. Beside our own choice of
 // grade stand stop-and-copy and redis-cli's dump, in turns.
 func (l *lab) stall(ctx context.Context, r *Report, stalls map[string]float64) error {
-	if err := l.adopt(ctx); err != nil {
+	if err := l.ready(ctx); err != nil {
 		return err
 	}
 	var stall, worst pairs
-	var grade snapshot.Grade
+	var last snapshot.Checkpoint
 	var rates []float64
 	for range l.pairs {
 		dump, err := l.whileWriting(ctx, func() error { _, _, err := l.dump(ctx); return err })
@@ -43,25 +43,18 @@ func (l *lab) stall(ctx context.Context, r *Report, stalls map[string]float64) e
 		}
 		stall.base, stall.ours = append(stall.base, whole.StallMs), append(stall.ours, ours.StallMs)
 		worst.base, worst.ours = append(worst.base, dump.WorstMs), append(worst.ours, felt.WorstMs)
-		rates, grade = append(rates, dump.Rate), ours.Grade
+		rates, last = append(rates, felt.Rate), ours
 	}
 	stalls[l.data.name] = median(stall.ours)
 	if l.data.name == "D1x8" {
 		return nil
 	}
-	l.reportStall(r, stall, worst, grade, median(rates))
-	return nil
-}
-
-func (l *lab) reportStall(r *Report, stall, worst pairs, grade snapshot.Grade, rate float64) {
-	note := fmt.Sprintf("grade %s, %.0f HSET/s", grade, rate)
-	if grade == snapshot.GradePaused {
-		note += "; this is what stop-and-copy gives, pre-copy is not there yet"
-	}
+	note := fmt.Sprintf("full checkpoints, the last: %s; %.0f HSET/s", how(last), median(rates))
 	r.add("stall", Figure{Name: "stall of writers", Data: l.data.name, Unit: "ms", Against: "stop-and-copy", Note: note}.
 		compared(stall, limits{must: 5, goal: 1, absolute: true}))
 	r.add("stall", Figure{Name: "worst single write during a checkpoint", Data: l.data.name, Unit: "ms",
 		Against: "worst write during redis-cli --rdb", Note: note}.compared(worst, limits{must: 25, goal: 10, absolute: true}))
+	return nil
 }
 
 // grownStall compares the stalls of D1 and of eight times as much.
