@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,14 +111,34 @@ type heldUpkeep struct {
 	snapshot.Upkeep
 	entered chan struct{}
 	leave   chan struct{}
-	err     error
-	calls   int
+
+	mu    sync.Mutex
+	err   error
+	calls int
+}
+
+func (h *heldUpkeep) fails(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.err = err
+}
+
+func (h *heldUpkeep) called() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.calls
+}
+
+func (h *heldUpkeep) call() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls++
+	return h.err
 }
 
 func (h *heldUpkeep) Compact(ctx context.Context, progress func(snapshot.UpkeepProgress)) (snapshot.CompactResult, error) {
-	h.calls++
-	if h.err != nil {
-		return snapshot.CompactResult{}, h.err
+	if err := h.call(); err != nil {
+		return snapshot.CompactResult{}, err
 	}
 	h.entered <- struct{}{}
 	select {
@@ -141,15 +162,14 @@ func TestAFailedCompactionIsToldAndNotTriedAtOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, fault.Store, op.Status().Error.Code)
 		w.pass(upkeepFailedIn - time.Minute)
-		require.Equal(t, 1, h.calls)
-		h.err = nil
-		h.leave = make(chan struct{})
-		close(h.leave)
+		require.Equal(t, 1, h.called())
+		h.fails(nil)
 		w.pass(2 * time.Minute)
-		require.Equal(t, 2, h.calls)
+		require.Equal(t, 2, h.called())
 		require.Len(t, w.seen(EventStoreCompacted), 1)
 	}, withUpkeep, func(o *Options) {
-		h = &heldUpkeep{Upkeep: o.Upkeep, entered: make(chan struct{}, 9), err: snapshot.ErrNoSpace}
+		h = &heldUpkeep{Upkeep: o.Upkeep, entered: make(chan struct{}, 9), leave: make(chan struct{}), err: snapshot.ErrNoSpace}
+		close(h.leave)
 		o.Upkeep = h
 	})
 }
@@ -161,7 +181,6 @@ func TestOneOperationOnTheStoreAtATime(t *testing.T) {
 		job := testJob("flights")
 		w.write(job, 130, "v")
 		w.apply(job)
-		h.leave = make(chan struct{})
 		op, err := w.c.CompactStore()
 		require.NoError(t, err)
 		<-h.entered
@@ -184,7 +203,7 @@ func TestOneOperationOnTheStoreAtATime(t *testing.T) {
 		_, err = w.c.CompactStore()
 		require.Equal(t, fault.Busy, fault.CodeOf(err))
 	}, withUpkeep, func(o *Options) {
-		h = &heldUpkeep{Upkeep: o.Upkeep, entered: make(chan struct{}, 9)}
+		h = &heldUpkeep{Upkeep: o.Upkeep, entered: make(chan struct{}, 9), leave: make(chan struct{})}
 		o.Upkeep = h
 	})
 }
