@@ -123,7 +123,7 @@ func TestUsageErrors(t *testing.T) {
 		"rekey flights":                  `no command "rekey"`,
 		"doctor flights":                 `no command "doctor"`,
 		"job nothing":                    "`coordinator job` has no command \"nothing\"",
-		"store compact":                  "`coordinator store` has no command \"compact\"",
+		"store shrink":                   "`coordinator store` has no command \"shrink\"",
 		"job show":                       "missing argument JOB",
 		"job show a b":                   `unexpected argument "b"`,
 		"job list a":                     `unexpected argument "a"`,
