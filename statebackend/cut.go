@@ -19,7 +19,8 @@ type CutRequest struct {
 	// Grade is what the caller asks for; GradeAuto takes the best possible.
 	Grade snapshot.Grade
 	// Incarnation is what the job's record must hold inside the cut;
-	// ErrStateLost otherwise. "" skips the check (a job that has none yet).
+	// ErrStateLost otherwise. "" skips the check, and then nothing at all is
+	// written (a job that has none yet; whoever only measures).
 	Incarnation string
 	// RunID is the run of the server that the caller has looked at:
 	// ErrStateLost when it was started anew since, for what it came back with

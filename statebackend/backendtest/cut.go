@@ -212,7 +212,11 @@ func testCutMarks(t *testing.T, h Harness) {
 	}
 	seen := look()
 	require.Less(t, seen.Record.Cut, snapshot.ID(31))
-	cut, _ := cutOf(t, h, job)
+	_, _ = cutOf(t, h, job)
+	require.Equal(t, seen.Record, look().Record, "a cut without an incarnation writes nothing")
+	var r snapshot.Recorder
+	cut, err := h.Backend.Cut(ctxOf(t), statebackend.CutRequest{Job: job, Incarnation: "incarnation-mark"}, &r)
+	require.NoError(t, err)
 	require.Less(t, cut.Record.Cut, snapshot.ID(31), "the cut itself is from before the mark")
 	want := seen.Record
 	want.Cut = 31
@@ -220,12 +224,11 @@ func testCutMarks(t *testing.T, h Harness) {
 	require.Equal(t, before, dump(t, h, job.Record()), "and nothing else is written")
 
 	require.NoError(t, h.Backend.Note(ctxOf(t), job, "incarnation-mark", statebackend.Notes{Attempt: 32}))
-	var r snapshot.Recorder
-	_, err := h.Backend.Cut(ctxOf(t), statebackend.CutRequest{Job: job, RunID: "another run"}, &r)
+	_, err = h.Backend.Cut(ctxOf(t), statebackend.CutRequest{Job: job, RunID: "another run"}, &r)
 	require.ErrorIs(t, err, statebackend.ErrStateLost)
 	require.ErrorContains(t, err, "another run")
 	require.EqualValues(t, 31, look().Record.Cut)
-	_, err = h.Backend.Cut(ctxOf(t), statebackend.CutRequest{Job: job, RunID: seen.Server.RunID}, &r)
+	_, err = h.Backend.Cut(ctxOf(t), statebackend.CutRequest{Job: job, Incarnation: "incarnation-mark", RunID: seen.Server.RunID}, &r)
 	require.NoError(t, err)
 	require.EqualValues(t, 32, look().Record.Cut)
 }

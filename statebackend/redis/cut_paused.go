@@ -110,7 +110,7 @@ func (c *pausedCut) underPause(ctx context.Context) (cut statebackend.Cut, err e
 	if err := c.pause.prove(); err != nil {
 		return cut, err
 	}
-	if attempt := cut.Record.Attempt; attempt != cut.Record.Cut {
+	if attempt := cut.Record.Attempt; attempt != cut.Record.Cut && c.req.Incarnation != "" {
 		c.pause.mark = []string{"HSET", c.req.Job.Record(), statebackend.FieldCut, attempt.String()}
 	}
 	stall, err := c.pause.end()

@@ -60,7 +60,7 @@ func (c *precopyCut) release(own ownKeys) (statebackend.Cut, error) {
 		Record: own.head.record, Assigned: own.head.assigned, Operators: own.head.operators, Positions: own.positions,
 		Grade: snapshot.GradePrecopy, At: c.pause.first.at, Server: c.pause.first.server(),
 	}
-	if attempt := cut.Record.Attempt; attempt != cut.Record.Cut {
+	if attempt := cut.Record.Attempt; attempt != cut.Record.Cut && c.req.Incarnation != "" {
 		c.pause.mark = []string{"HSET", c.req.Job.Record(), statebackend.FieldCut, attempt.String()}
 	}
 	stall, err := c.pause.end()
@@ -90,6 +90,7 @@ func (c *precopyCut) lastReads(ctx context.Context, left track.Marks) error {
 	if err := c.decide(left, time.Since(c.pause.held)); err != nil {
 		return err
 	}
+	c.reader.noExpiry = c.pause.first.noExpiry(c.b.addr.db)
 	return c.redo(left)
 }
 
