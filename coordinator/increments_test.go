@@ -254,6 +254,9 @@ func TestWhatMakesTheNextCheckpointAFullOne(t *testing.T) {
 				done := w.seen(EventCheckpointCompleted)
 				require.Equal(t, string(c.code), done[len(done)-1].Reason)
 				same(t, w.live(job), w.content("flights", cp.ID))
+				if c.code == cut.FullOff {
+					require.Contains(t, f.calls, "forget flights", "nobody will ask what was written since")
+				}
 				if c.code == cut.FullOff || c.code == cut.FullTracking {
 					return
 				}

@@ -187,6 +187,9 @@ func (j *job) taken(out cut.Outcome, op *Operation) {
 	j.mu.Unlock()
 	j.c.emit(Event{Kind: EventCheckpointCompleted, Job: cp.Job, ID: cp.ID, Operation: op.Status().ID, Checkpoint: &cp, Reason: string(out.Full.Code),
 		Message: fmt.Sprintf("checkpoint %d completed: %d keys, %d elements, stall %.1f ms%s", cp.ID, cp.Keys, cp.Elements, cp.StallMs, how(cp))})
+	if !j.config().Checkpoint.Increments() {
+		j.forget() // nobody will ask for what is written from here on
+	}
 	if out.RecordErr != nil {
 		j.c.emit(Event{Kind: EventRecordFailed, Job: cp.Job, ID: cp.ID, Message: "the record in the state store could not be written: " + out.RecordErr.Error()})
 	}

@@ -28,6 +28,7 @@ type counter struct {
 	counts  bool // the open key belongs to the index
 	section int
 	key     snapshot.Key // without its name
+	name    uint64       // its length
 	row     row          // of a patched key: the one below
 	set     load         // elements that the key has, or that a patch brings
 	removed load         // elements that a patch takes away
@@ -79,7 +80,7 @@ func (c *counter) BeginKey(k snapshot.Key) error {
 	}
 	c.set, c.removed = load{}, load{}
 	c.section, c.key = sectionIndex(k.Section), k
-	c.key.Name = nil
+	c.key.Name, c.name = nil, uint64(len(k.Name))
 	if err := c.begin(k); err != nil {
 		return err
 	}
@@ -149,13 +150,7 @@ func (c *counter) EndKey(e snapshot.KeyEnd) error {
 		c.to.n--
 		c.to.bytes -= c.size
 	}
-	r := c.row
-	if c.key.Op == snapshot.OpPatch {
-		r = patch(r, c.key, c.set, c.removed)
-	} else {
-		r.elements, r.bytes = c.set.n, r.bytes+c.set.bytes
-	}
-	c.draft.put(c.section, r)
+	c.draft.put(c.section, c.ended(e.Expired))
 	c.keys++
 	c.elements += c.set.n + c.removed.n
 	c.bytes += c.set.bytes + c.removed.bytes
@@ -163,6 +158,21 @@ func (c *counter) EndKey(e snapshot.KeyEnd) error {
 		c.tell()
 	}
 	return nil
+}
+
+// ended gives the row of the key that has ended. What was read of one that
+// expired meanwhile is all that is left of it, a patch too.
+func (c *counter) ended(expired bool) row {
+	r := c.row
+	switch {
+	case c.key.Op == snapshot.OpPatch && !expired:
+		return patch(r, c.key, c.set, c.removed)
+	case c.key.Op == snapshot.OpPatch:
+		r.flags &^= rowEstimated
+		r.bytes = c.name
+	}
+	r.elements, r.bytes = c.set.n, r.bytes+c.set.bytes
+	return r
 }
 
 // patch gives the row of a key after a patch that brought and removed

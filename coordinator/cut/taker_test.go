@@ -311,3 +311,18 @@ func TestAMergeThatIsStoppedChangesNothing(t *testing.T) {
 	require.Equal(t, 5, stored.Checkpoint.Layers)
 	require.Equal(t, m, d.content(stored))
 }
+
+func TestAPatchOfAKeyThatExpiredMeanwhile(t *testing.T) {
+	d, m := newDesk(t), large(20)
+	name := stateName(3, 3)
+	_, err := d.take(all("t1", m.records()))
+	require.NoError(t, err)
+	k := hashKey(name, map[string]string{"s:b": "the last that was read"})
+	k.Key.Op, k.Key.Count, k.Key.ExpireAt, k.End.Expired = snapshot.OpPatch, 2, 999_999, true
+	out, err := d.take(part("t2", []snapshot.RecordedKey{k}))
+	require.NoError(t, err)
+	require.EqualValues(t, 39, out.Checkpoint.Elements, "what was read is all that is left of it")
+	m[name] = map[string]string{"s:b": "the last that was read"}
+	require.Equal(t, m, d.content(out.Manifest), "its totals are right too")
+	require.False(t, out.Checkpoint.BytesEstimated)
+}
