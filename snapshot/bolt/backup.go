@@ -49,23 +49,11 @@ func (db *DB) backup(ctx context.Context, file string, progress func(snapshot.Up
 	if err != nil {
 		return res, err
 	}
-	c, err := db.newCopier(f.Name(), f)
+	t, err := db.begin(f, used, progress)
 	if err != nil {
-		return res, errors.Join(err, os.Remove(f.Name()))
+		return res, err
 	}
-	t := db.begin(c, used, progress)
-	var s snapshot.StoreStats
-	err = t.hold(ctx, func() (err error) {
-		s, err = t.count(ctx)
-		return err
-	})
-	if err == nil {
-		t.reached("walk")
-		err = t.prove(ctx, true)
-	}
-	if err == nil {
-		err = t.publish(file)
-	}
+	s, err := t.writeBackup(ctx, file)
 	if err != nil {
 		return res, errors.Join(err, t.discard())
 	}
@@ -73,6 +61,22 @@ func (db *DB) backup(ctx context.Context, file string, progress func(snapshot.Up
 		File: file, Bytes: s.FileBytes, Jobs: s.Jobs, Checkpoints: s.Checkpoints, Chunks: s.Chunks,
 		HeldMs: t.heldMs(), DurationMs: t.tookMs(),
 	}, nil
+}
+
+// writeBackup fills the copy and gives it its name, and counts what it holds.
+func (t *task) writeBackup(ctx context.Context, file string) (s snapshot.StoreStats, err error) {
+	err = t.hold(ctx, func() (err error) {
+		s, err = t.count(ctx)
+		return err
+	})
+	if err != nil {
+		return s, err
+	}
+	t.reached("walk")
+	if err := t.prove(ctx, true); err != nil {
+		return s, err
+	}
+	return s, t.publish(file)
 }
 
 // count counts what the copy holds.

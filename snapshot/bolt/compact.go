@@ -58,11 +58,10 @@ func (db *DB) compact(ctx context.Context, progress func(snapshot.UpkeepProgress
 	if err != nil {
 		return res, fmt.Errorf("make the copy beside the file: %w", err)
 	}
-	c, err := db.newCopier(f.Name(), f)
+	t, err := db.begin(f, used, progress)
 	if err != nil {
-		return res, errors.Join(err, os.Remove(f.Name()))
+		return res, err
 	}
-	t := db.begin(c, used, progress)
 	old, err := t.switchOver(ctx, target)
 	if old == nil {
 		return res, errors.Join(err, t.discard())

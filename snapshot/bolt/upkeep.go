@@ -20,7 +20,6 @@ type task struct {
 	*copier
 	began time.Time
 	held  time.Duration // how long writers had to wait
-	total int64
 }
 
 // upkeeping runs a compaction or a backup: one at a time, and not longer than
@@ -51,15 +50,18 @@ func (db *DB) upkeeping(ctx context.Context, what string, fn func(context.Contex
 	return nil
 }
 
-// begin makes a task of a copier.
-func (db *DB) begin(c *copier, total int64, progress func(snapshot.UpkeepProgress)) *task {
-	t := &task{copier: c, began: time.Now(), total: total}
+// begin lays down the copy in f, a new file; where that fails it is removed.
+func (db *DB) begin(f *os.File, total int64, progress func(snapshot.UpkeepProgress)) (*task, error) {
+	c, err := db.newCopier(f.Name(), f)
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(f.Name()))
+	}
 	if progress != nil {
 		c.tell = func(phase string) {
 			progress(snapshot.UpkeepProgress{Phase: phase, Done: c.copied, Total: max(total, c.copied)})
 		}
 	}
-	return t
+	return &task{copier: c, began: time.Now()}, nil
 }
 
 // sized gives the file's size, and how much of it a copy will have.

@@ -14,45 +14,47 @@ import (
 // and opens the same store anew. The store is closed by a t.Cleanup of Open.
 type Open func(t testing.TB) (store snapshot.Store, reopen func() snapshot.Store)
 
+// contract is what a store must keep to, by name.
+var contract = []struct {
+	name string
+	run  func(*testing.T, *subject)
+}{
+	{"IDsOnlyGrow", idsOnlyGrow},
+	{"IDsStartAfterWhatTheJobRemembers", idsAdopt},
+	{"NothingIsListedBeforeCommit", commitPoint},
+	{"ACommittedCheckpointIsGivenAsItWas", committedWhole},
+	{"KilledBetweenAnyTwoCalls", killedBetweenCalls},
+	{"CommitRefusesWhatIsNotWhole", commitRefuses},
+	{"AFailedCommitCanStillFail", commitThenFail},
+	{"AnEndedWriterTakesNothing", endedWriter},
+	{"AbortAfterCommitDoesNothing", abortAfterCommit},
+	{"FailuresStayWithTheirReason", failuresStay},
+	{"ListIsInTheOrderOfIDs", listOrder},
+	{"WhatIsNotThereIsSaidByItsSentinel", notThere},
+	{"ASharedChunkGoesWithTheLastCheckpoint", sharedChunks},
+	{"AnAttemptKeepsTheChunksItCountsOn", attemptKeepsChunks},
+	{"OneAttemptsFailureLeavesAnothersChunks", twinAttempts},
+	{"AHeldCheckpointStays", holds},
+	{"AnAttemptInProgressStays", inProgressStays},
+	{"DeletionGoesOnInTheBackground", deletedInTheBackground},
+	{"LayersStandWhileAnyoneNeedsThem", layers},
+	{"ARewriteReplacesTheChunks", rewrites},
+	{"ARewriteKeepsTheContent", rewriteRefuses},
+	{"ARewriteThatIsOpenKeepsTheCheckpoint", rewriteKeeps},
+	{"WhoReadsGoesOnReadingAfterARewrite", rewriteUnderReaders},
+	{"ARewriteKilledBetweenAnyTwoCalls", rewriteKilled},
+	{"MarksAreEditedAlone", edits},
+	{"JobsDoNotTouchEachOther", jobNames},
+	{"ACallersBytesAreItsOwn", ownBytes},
+	{"AnEndedContextEndsCalls", contexts},
+	{"StatsCount", stats},
+	{"ManyAtOnce", manyAtOnce},
+	{"AnyOrderOfCalls", anyOrder},
+}
+
 // Run holds a store against its contract.
 func Run(t *testing.T, open Open) {
-	tests := []struct {
-		name string
-		run  func(*testing.T, *subject)
-	}{
-		{"IDsOnlyGrow", idsOnlyGrow},
-		{"IDsStartAfterWhatTheJobRemembers", idsAdopt},
-		{"NothingIsListedBeforeCommit", commitPoint},
-		{"ACommittedCheckpointIsGivenAsItWas", committedWhole},
-		{"KilledBetweenAnyTwoCalls", killedBetweenCalls},
-		{"CommitRefusesWhatIsNotWhole", commitRefuses},
-		{"AFailedCommitCanStillFail", commitThenFail},
-		{"AnEndedWriterTakesNothing", endedWriter},
-		{"AbortAfterCommitDoesNothing", abortAfterCommit},
-		{"FailuresStayWithTheirReason", failuresStay},
-		{"ListIsInTheOrderOfIDs", listOrder},
-		{"WhatIsNotThereIsSaidByItsSentinel", notThere},
-		{"ASharedChunkGoesWithTheLastCheckpoint", sharedChunks},
-		{"AnAttemptKeepsTheChunksItCountsOn", attemptKeepsChunks},
-		{"OneAttemptsFailureLeavesAnothersChunks", twinAttempts},
-		{"AHeldCheckpointStays", holds},
-		{"AnAttemptInProgressStays", inProgressStays},
-		{"DeletionGoesOnInTheBackground", deletedInTheBackground},
-		{"LayersStandWhileAnyoneNeedsThem", layers},
-		{"ARewriteReplacesTheChunks", rewrites},
-		{"ARewriteKeepsTheContent", rewriteRefuses},
-		{"ARewriteThatIsOpenKeepsTheCheckpoint", rewriteKeeps},
-		{"WhoReadsGoesOnReadingAfterARewrite", rewriteUnderReaders},
-		{"ARewriteKilledBetweenAnyTwoCalls", rewriteKilled},
-		{"MarksAreEditedAlone", edits},
-		{"JobsDoNotTouchEachOther", jobNames},
-		{"ACallersBytesAreItsOwn", ownBytes},
-		{"AnEndedContextEndsCalls", contexts},
-		{"StatsCount", stats},
-		{"ManyAtOnce", manyAtOnce},
-		{"AnyOrderOfCalls", anyOrder},
-	}
-	for _, test := range tests {
+	for _, test := range contract {
 		t.Run(test.name, func(t *testing.T) {
 			s := newSubject(t, open)
 			test.run(t, s)

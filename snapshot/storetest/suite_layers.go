@@ -51,16 +51,16 @@ func TakeOver(ctx context.Context, s snapshot.Store, a snapshot.Attempt, parent 
 	return m, w.Commit(ctx, m)
 }
 
-// layers has a chain of checkpoints that each stand on the one before.
-func layers(t *testing.T, s *subject) {
+// chain is checkpoints that each stand on the one before, with the states that
+// they hold, and the newest one's manifest.
+func chain(s *subject) (states [][]snapshot.RecordedKey, m *snapshot.Manifest) {
 	ctx := context.Background()
-	base := sorted(Keys("base", 400))
-	a := Attempt("flights")
+	a, base := Attempt("flights"), sorted(Keys("base", 400))
 	w := s.begin(a)
-	m := s.encode(w, a, base)
+	m = s.encode(w, a, base)
 	m.Sorted = true
-	require.NoError(t, w.Commit(ctx, m))
-	states := [][]snapshot.RecordedKey{base}
+	require.NoError(s.t, w.Commit(ctx, m))
+	states = append(states, base)
 	for n := range 3 {
 		// Another hash of the same name, smaller each time.
 		state := slices.Clone(states[n])
@@ -69,13 +69,20 @@ func layers(t *testing.T, s *subject) {
 		state[i].Key.Count = uint64(len(state[i].Elements))
 		var err error
 		m, err = TakeOver(ctx, s.store, a, m, state[i:i+1], state)
-		require.NoError(t, err)
-		require.Less(t, m.Checkpoint.StoredBytes, m.Checkpoint.FullBytes/2)
+		require.NoError(s.t, err)
+		require.Less(s.t, m.Checkpoint.StoredBytes, m.Checkpoint.FullBytes/2)
 		states = append(states, state)
 	}
+	return states, m
+}
+
+// layers deletes a chain from its old end, and merges its newest.
+func layers(t *testing.T, s *subject) {
+	ctx := context.Background()
+	states, m := chain(s)
 	holds := func() {
-		for i, c := range s.list("flights") {
-			MustHold(t, s.store, "flights", c.ID, states[len(states)-len(s.list("flights"))+i])
+		for _, c := range s.list("flights") {
+			MustHold(t, s.store, "flights", c.ID, states[c.ID-1])
 		}
 		MustBeClean(t, s.store)
 	}
@@ -95,11 +102,9 @@ func layers(t *testing.T, s *subject) {
 	defer r.Abort()
 	flat, err := snapshot.Merge(ctx, s.store, m, 0, r, snapshot.EncoderOptions{ChunkTarget: ChunkTarget})
 	require.NoError(t, err)
-	require.Empty(t, flat.Layers)
 	require.NoError(t, r.Commit(ctx, flat))
 	row := s.list("flights")[1]
-	require.Equal(t, 1, row.Layers)
-	require.Equal(t, flat.Checkpoint.FullBytes, row.FullBytes)
+	require.Equal(t, []any{1, flat.Checkpoint.FullBytes}, []any{row.Layers, row.FullBytes})
 	require.Equal(t, min(m.Checkpoint.StoredBytes, row.FullBytes), row.StoredBytes, "what the attempt stored")
 	require.Less(t, row.FullBytes, m.Checkpoint.FullBytes)
 	holds()

@@ -101,6 +101,27 @@ func rewrites(t *testing.T, s *subject) {
 	require.Zero(t, s.stats().Chunks)
 }
 
+// otherContents are what makes a manifest one of another checkpoint.
+var otherContents = map[string]func(m *snapshot.Manifest){
+	"job":      func(m *snapshot.Manifest) { m.Checkpoint.Job = "trains" },
+	"id":       func(m *snapshot.Manifest) { m.Checkpoint.ID, m.Attempt = 7, 7 },
+	"keys":     func(m *snapshot.Manifest) { m.Checkpoint.Keys++ },
+	"elements": func(m *snapshot.Manifest) { m.Checkpoint.Elements-- },
+	"missing":  func(m *snapshot.Manifest) { m.Checkpoint.Missing = 4 },
+	"bytes":    func(m *snapshot.Manifest) { m.Checkpoint.Bytes++ },
+	"identity": func(m *snapshot.Manifest) { m.Identity.Prefix = "other" },
+	"cut":      func(m *snapshot.Manifest) { m.CutAt = m.CutAt.Add(1) },
+	"state":    func(m *snapshot.Manifest) { m.Incarnation = "dead" },
+	"server":   func(m *snapshot.Manifest) { m.Server.RunID = "run-2" },
+	"time":     func(m *snapshot.Manifest) { m.Checkpoint.StartedAt = m.Checkpoint.StartedAt.AddDate(0, 0, -1) },
+	"grade":    func(m *snapshot.Manifest) { m.Checkpoint.Grade = snapshot.GradeSnapshot },
+	"illegal":  func(m *snapshot.Manifest) { m.KeyGroups.MaxParallelism = 0 },
+	"a chunk": func(m *snapshot.Manifest) {
+		m.Chunks = append([]snapshot.ChunkRef(nil), m.Chunks...)
+		m.Chunks[0].ID[3] ^= 0x10
+	},
+}
+
 func rewriteRefuses(t *testing.T, s *subject) {
 	ctx := context.Background()
 	keys := Keys("kept", 300)
@@ -114,25 +135,7 @@ func rewriteRefuses(t *testing.T, s *subject) {
 	}
 	r, good := s.rewriter("flights", 1)
 	defer r.Abort()
-	for name, spoil := range map[string]func(m *snapshot.Manifest){
-		"job":      func(m *snapshot.Manifest) { m.Checkpoint.Job = "trains" },
-		"id":       func(m *snapshot.Manifest) { m.Checkpoint.ID, m.Attempt = 7, 7 },
-		"keys":     func(m *snapshot.Manifest) { m.Checkpoint.Keys++ },
-		"elements": func(m *snapshot.Manifest) { m.Checkpoint.Elements-- },
-		"missing":  func(m *snapshot.Manifest) { m.Checkpoint.Missing = 4 },
-		"bytes":    func(m *snapshot.Manifest) { m.Checkpoint.Bytes++ },
-		"identity": func(m *snapshot.Manifest) { m.Identity.Prefix = "other" },
-		"cut":      func(m *snapshot.Manifest) { m.CutAt = m.CutAt.Add(1) },
-		"state":    func(m *snapshot.Manifest) { m.Incarnation = "dead" },
-		"server":   func(m *snapshot.Manifest) { m.Server.RunID = "run-2" },
-		"time":     func(m *snapshot.Manifest) { m.Checkpoint.StartedAt = m.Checkpoint.StartedAt.AddDate(0, 0, -1) },
-		"grade":    func(m *snapshot.Manifest) { m.Checkpoint.Grade = snapshot.GradeSnapshot },
-		"illegal":  func(m *snapshot.Manifest) { m.KeyGroups.MaxParallelism = 0 },
-		"a chunk": func(m *snapshot.Manifest) {
-			m.Chunks = append([]snapshot.ChunkRef(nil), m.Chunks...)
-			m.Chunks[0].ID[3] ^= 0x10
-		},
-	} {
+	for name, spoil := range otherContents {
 		m := *good
 		spoil(&m)
 		require.Error(t, r.Commit(ctx, &m), name)
