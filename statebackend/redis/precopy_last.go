@@ -90,7 +90,6 @@ func (c *precopyCut) lastReads(ctx context.Context, left track.Marks) error {
 	if err := c.decide(left, time.Since(c.pause.held)); err != nil {
 		return err
 	}
-	c.reader.noExpiry = c.pause.first.noExpiry(c.b.addr.db)
 	return c.redo(left)
 }
 
