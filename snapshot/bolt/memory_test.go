@@ -90,6 +90,33 @@ func TestMemoryIsBounded(t *testing.T) {
 	storetest.MustBeClean(t, f.db)
 }
 
+// TestMemoryOfUpkeepIsBounded (I8) compacts and backs up 96 MiB.
+func TestMemoryOfUpkeepIsBounded(t *testing.T) {
+	ctx := context.Background()
+	f := newFixture(t)
+	f.db.opts.BatchBytes = 1 << 20
+	w, err := f.db.Begin(ctx, storetest.Attempt("flights"))
+	require.NoError(t, err)
+	defer w.Abort()
+	for i := range uint64(192) {
+		_, err := w.WriteChunk(ctx, soundChunk(i, 512<<10))
+		require.NoError(t, err)
+	}
+	_, err = w.(*writer).land()
+	require.NoError(t, err)
+	start, pages, most, steps := heap(), mapped(t), int64(0), 0
+	f.db.opts.onCopy = func(string, *copier) {
+		steps++
+		most = max(most, heap()-start)
+		require.Less(t, mapped(t)-pages, int64(32<<20), "pages of both files must not stay mapped")
+	}
+	for name, run := range upkeeps {
+		require.NoError(t, run(ctx, f.db, f.path+".copy"), name)
+	}
+	require.Greater(t, steps, 2*96/8)
+	require.Less(t, most, int64(1<<20), "nothing is kept from step to step, and a step is bounded")
+}
+
 // mapped is how many bytes of mapped files the process has in memory.
 func mapped(t *testing.T) int64 {
 	t.Helper()
