@@ -99,6 +99,50 @@ func TestManyFieldsOfAKeyMakeItWhole(t *testing.T) {
 	require.Equal(t, []string{"f"}, fieldsOf(m, "j:small0"))
 }
 
+// TestManyKeysGiveUpTheirFields: whole keys before all of them.
+func TestManyKeysGiveUpTheirFields(t *testing.T) {
+	var lines []string
+	for i := range 100 {
+		lines = append(lines, fmt.Sprintf("HSET j:%03d f v", i)) // 5+64+1+64+208
+	}
+	require.Len(t, fieldsOf(marked(t, Options{Limits: Limits{Bytes: 342 * 100}}, lines...), "j:000"), 1)
+	m := marked(t, Options{Limits: Limits{Bytes: 342*100 - 1}}, lines...)
+	require.False(t, m.All, m.Reason)
+	require.Len(t, m.Keys, 100)
+	require.True(t, whole(m, "j:000"))
+	m = marked(t, Options{Limits: Limits{Bytes: 69 * 90}}, lines...)
+	require.True(t, m.All)
+	require.Contains(t, m.Reason, "6210 bytes")
+}
+
+// TestTheBoundIsOfMemory compares what is counted with the heap.
+func TestTheBoundIsOfMemory(t *testing.T) {
+	for _, each := range []int{0, 1, 5, 1000} {
+		f := offline(t, Options{Limits: Limits{Bytes: 1 << 30, KeyBytes: 1 << 30}})
+		w := watch(t, f, Scope{Root: "j"}).(*fieldsWatch)
+		lines := []string{"SELECT 0"}
+		for i := range 50_000 {
+			key := fmt.Sprintf("j:cg:g:topic:t:p:1:state:op:name:%06d", i/max(each, 1))
+			if each == 0 {
+				lines = append(lines, "DEL "+key)
+			} else {
+				lines = append(lines, fmt.Sprintf("HSET %s s:field-%06d v", key, i))
+			}
+		}
+		stream := []byte(sent(lines...))
+		lines = nil
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		require.Error(t, feed(f, stream))
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		held := int(after.HeapAlloc) - int(before.HeapAlloc)
+		require.InEpsilon(t, w.bytes, held, 0.5, "%d fields each: %d counted, %d held", each, w.bytes, held)
+		runtime.KeepAlive(stream)
+	}
+}
+
 // TestSizesAreWhatIsHeld counts after each command, in random order of growth.
 func TestSizesAreWhatIsHeld(t *testing.T) {
 	f := offline(t, Options{Limits: Limits{Bytes: 5000, KeyBytes: 100}})

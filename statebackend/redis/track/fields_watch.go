@@ -9,6 +9,9 @@ import (
 // and a string's header take in memory.
 const nameCost = 64
 
+// setCost is what the first field of a key takes beside that: its map.
+const setCost = 208
+
 // fieldsWatch holds the marks of one scope. Its lock is taken after the
 // tracker's, never before.
 type fieldsWatch struct {
@@ -168,6 +171,7 @@ func (w *fieldsWatch) field(k *Key, name []byte) {
 	}
 	if k.Fields == nil {
 		k.Fields = map[string]struct{}{}
+		w.bytes += setCost
 	}
 	k.Fields[string(name)] = struct{}{}
 	k.bytes += len(name)
@@ -175,7 +179,13 @@ func (w *fieldsWatch) field(k *Key, name []byte) {
 	w.fields++
 }
 
-func (k *Key) cost() int { return k.bytes + nameCost*len(k.Fields) }
+// cost is what the fields take.
+func (k *Key) cost() int {
+	if k.Fields == nil {
+		return 0
+	}
+	return k.bytes + nameCost*len(k.Fields) + setCost
+}
 
 func (w *fieldsWatch) makeWhole(k *Key) {
 	w.bytes -= k.cost()
@@ -183,20 +193,30 @@ func (w *fieldsWatch) makeWhole(k *Key) {
 	k.Whole, k.Fields, k.bytes = true, nil, 0
 }
 
-// bound keeps to the limit of all names: the key with the most fields becomes
-// whole when that helps noticeably, so that this is rare; else all is marked.
+// bound keeps to the limit of all names. The key with the most fields becomes
+// whole; where no key has many, all keys do; then all is marked. Each step must
+// free a good part of the limit, so that the search for it is rare.
 func (w *fieldsWatch) bound() {
 	if w.bytes <= w.limits.Bytes {
 		return
 	}
 	var most *Key
+	sum := 0
 	for _, k := range w.keys {
+		sum += k.cost()
 		if most == nil || k.cost() > most.cost() {
 			most = k
 		}
 	}
-	if most != nil && most.cost() >= w.limits.Bytes/16 {
+	switch {
+	case most != nil && most.cost() >= w.limits.Bytes/16:
 		w.makeWhole(most)
+	case sum >= w.limits.Bytes/4:
+		for _, k := range w.keys {
+			if k.Fields != nil {
+				w.makeWhole(k)
+			}
+		}
 	}
 	if w.bytes > w.limits.Bytes {
 		w.makeAll(fmt.Sprintf("more than %d bytes of names were written since the marks were last taken", w.limits.Bytes))

@@ -179,28 +179,8 @@ func drawn(rt *rapid.T, word string) string {
 		return word
 	}
 	kind = strings.TrimSuffix(kind, ">")
-	now := time.Now().UnixMilli()
-	switch kind {
-	case "k":
-		return rapid.SampledFrom(allKeys).Draw(rt, "key")
-	case "f":
-		return rapid.SampledFrom([]string{"f0", "f1", "f2", "", "j:h0"}).Draw(rt, "field")
-	case "e":
-		return rapid.SampledFrom([]string{"1", "7", "e1", "", "j:v1", "out:h", "j:\x00\r\n", "*1\r\n"}).Draw(rt, "value")
-	case "i":
-		return fmt.Sprint(rapid.IntRange(-3, 5).Draw(rt, "number"))
-	case "d":
-		return rapid.SampledFrom([]string{"1", "-2.5", "0", "3e10", "0.1"}).Draw(rt, "score")
-	case "sec":
-		return rapid.SampledFrom([]string{"1000", "1", "0", "-5"}).Draw(rt, "seconds")
-	case "ms":
-		return rapid.SampledFrom([]string{"1000000", "20", "1", "-5"}).Draw(rt, "ms")
-	case "at":
-		return fmt.Sprint((now + rapid.SampledFrom([]int64{-5000, 1000, 100_000}).Draw(rt, "at")) / 1000)
-	case "atms":
-		return fmt.Sprint(now + rapid.SampledFrom([]int64{-5000, 1, 15, 100_000}).Draw(rt, "atms"))
-	case "id":
-		return rapid.SampledFrom([]string{"1-1", "2-1", "3-7", "0-1"}).Draw(rt, "id")
+	if v, ok := plain(rt, kind); ok {
+		return v
 	}
 	keys := poolKeys[kind]
 	if keys == nil {
@@ -214,6 +194,34 @@ func drawn(rt *rapid.T, word string) string {
 		return rapid.SampledFrom(mixedKeys).Draw(rt, "key")
 	}
 	return rapid.SampledFrom(keys).Draw(rt, "key")
+}
+
+// plain draws what isn't a key of one type.
+func plain(rt *rapid.T, kind string) (word string, ok bool) {
+	now := time.Now().UnixMilli()
+	switch kind {
+	case "k":
+		return rapid.SampledFrom(allKeys).Draw(rt, "key"), true
+	case "f":
+		return rapid.SampledFrom([]string{"f0", "f1", "f2", "", "j:h0"}).Draw(rt, "field"), true
+	case "e":
+		return rapid.SampledFrom([]string{"1", "7", "e1", "", "j:v1", "out:h", "j:\x00\r\n", "*1\r\n"}).Draw(rt, "value"), true
+	case "i":
+		return fmt.Sprint(rapid.IntRange(-3, 5).Draw(rt, "number")), true
+	case "d":
+		return rapid.SampledFrom([]string{"1", "-2.5", "0", "3e10", "0.1"}).Draw(rt, "score"), true
+	case "sec":
+		return rapid.SampledFrom([]string{"1000", "1", "0", "-5"}).Draw(rt, "seconds"), true
+	case "ms":
+		return rapid.SampledFrom([]string{"1000000", "20", "1", "-5"}).Draw(rt, "ms"), true
+	case "at":
+		return fmt.Sprint((now + rapid.SampledFrom([]int64{-5000, 1000, 100_000}).Draw(rt, "at")) / 1000), true
+	case "atms":
+		return fmt.Sprint(now + rapid.SampledFrom([]int64{-5000, 1, 15, 100_000}).Draw(rt, "atms")), true
+	case "id":
+		return rapid.SampledFrom([]string{"1-1", "2-1", "3-7", "0-1"}).Draw(rt, "id"), true
+	}
+	return "", false
 }
 
 // fromTemplate draws a command of the hand-written ones. dump is a payload for

@@ -179,7 +179,9 @@ type Limits struct {
 	// more, and the key is Whole. Default 4 MiB.
 	KeyBytes int
 	// Bytes is how many bytes of names all marks of a watch may have, with
-	// 64 for each name: more, and they are All. Default 32 MiB.
+	// 64 for each name and 208 more for each key that has fields, which is
+	// about what they take in memory. More, and fields are given up for whole
+	// keys where that helps; else they are All. Default 32 MiB.
 	Bytes int
 }
 
