@@ -143,6 +143,12 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 	if err := c.Start(ctx); err != nil {
 		return errors.Join(coordinator.Explain(err), listener.Close())
 	}
+	if len(c.Jobs()) > 0 {
+		// Ahead of the first checkpoint, which would wait for it.
+		if err := d.backend.StartTracking(); err != nil {
+			d.log.Warn(err.Error())
+		}
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	d.log.Info("started", "version", versionText(), "api", d.file.API.Listen, "state", d.backend.Server(), "store", d.file.Store.Path, "jobs", len(d.file.Jobs))
