@@ -106,7 +106,7 @@ func TestAGoodConfiguration(t *testing.T) {
 	require.NoError(t, os.Chmod(token, 0o644))
 	path := configFile(t, "redis: {url: 'redis://:"+testPassword+"@127.0.0.1:1/3'}\napi: {listen: '0.0.0.0:0', tokenFile: "+token+"}\n"+flightsJob)
 	out := s.ok("config", "check", path)
-	require.Contains(t, out, path+" is right: 1 jobs, state at redis://127.0.0.1:1/3")
+	require.Contains(t, out, path+" is right: 1 job, state at redis://127.0.0.1:1/3")
 	require.Contains(t, out, "warning: api.tokenFile")
 	v := s.object("config", "check", path)
 	require.Equal(t, true, v["ok"])

@@ -22,7 +22,7 @@ func showHow(w io.Writer, c snapshot.Checkpoint) {
 	if c.Tracking != "" {
 		rounds := ""
 		if c.Rounds > 0 {
-			rounds = fmt.Sprintf(", %d rounds before the pause", c.Rounds)
+			rounds = ", " + number(c.Rounds, "round") + " before the pause"
 		}
 		line(w, "tracking", "by %s%s", c.Tracking, rounds)
 	}

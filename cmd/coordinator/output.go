@@ -140,3 +140,11 @@ func quoted(s string) string {
 	}
 	return s
 }
+
+// number is a count with its noun, in the plural where that is due.
+func number(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%s %s", count(uint64(n)), noun)
+}

@@ -44,7 +44,7 @@ func (a *app) configCheck(ctx *cli.Context) error {
 		for _, warning := range file.Warnings() {
 			fmt.Fprintf(w, "warning: %s\n", warning)
 		}
-		fmt.Fprintf(w, "%s is right: %d jobs, state at %s, checkpoints in %s, API at %s\n", args[0], len(names), file.Redis.SafeURL(), file.Store.Path, file.API.Listen)
+		fmt.Fprintf(w, "%s is right: %s, state at %s, checkpoints in %s, API at %s\n", args[0], number(len(names), "job"), file.Redis.SafeURL(), file.Store.Path, file.API.Listen)
 	})
 }
 

@@ -39,7 +39,7 @@ func (a *app) storeStats(ctx *cli.Context) error {
 		if s.WaitingChunks > 0 {
 			fmt.Fprintf(w, "%s in %d chunks of deleted checkpoints are being removed\n", size(uint64(s.WaitingBytes)), s.WaitingChunks)
 		}
-		fmt.Fprintf(w, "%d jobs, %d checkpoints, %d attempts in all, %d chunks\n", s.Jobs, s.Checkpoints, s.Attempts, s.Chunks)
+		fmt.Fprintf(w, "%s, %s, %s in all, %s\n", number(s.Jobs, "job"), number(s.Checkpoints, "checkpoint"), number(s.Attempts, "attempt"), number(s.Chunks, "chunk"))
 	})
 }
 
@@ -95,8 +95,8 @@ func (a *app) storeBackup(ctx *cli.Context) error {
 	}
 	r := op.Backup
 	return a.show(r, func(w io.Writer) {
-		fmt.Fprintf(w, "%s: %s, %d jobs, %d checkpoints, %d chunks (%s; writers of the store waited %.0f ms)\n",
-			quoted(r.File), size(uint64(r.Bytes)), r.Jobs, r.Checkpoints, r.Chunks, millis(r.DurationMs), r.HeldMs)
+		fmt.Fprintf(w, "%s: %s, %s, %s, %s (%s; writers of the store waited %.0f ms)\n",
+			quoted(r.File), size(uint64(r.Bytes)), number(r.Jobs, "job"), number(r.Checkpoints, "checkpoint"), number(r.Chunks, "chunk"), millis(r.DurationMs), r.HeldMs)
 	})
 }
 
