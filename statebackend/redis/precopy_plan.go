@@ -149,15 +149,12 @@ func scanIndex(s *stream, job statebackend.Job, arena *nameArena, from uint64, f
 			return err
 		}
 		s.read = 0
-		for range n {
-			name, err := s.field()
-			if err != nil {
-				return err
-			}
+		err = s.names(n, func(name []byte) error {
 			fn(name)
-			if err := arena.add(name); err != nil {
-				return err
-			}
+			return arena.add(name)
+		})
+		if err != nil {
+			return err
 		}
 		if n > 0 {
 			count = max(1, min(indexPageSize/max(s.read/n, 1), indexPage))
@@ -166,8 +163,7 @@ func scanIndex(s *stream, job statebackend.Job, arena *nameArena, from uint64, f
 			return err
 		}
 	}
-	arena.sort()
-	return nil
+	return arena.sort()
 }
 
 // eachRange walks over the index as often as its names need, and calls fn with

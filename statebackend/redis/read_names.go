@@ -37,10 +37,10 @@ func (l *listNames) next(limit int) ([]keyInfo, error) {
 
 // Bounds of reading the index.
 const (
-	indexPage     = 1024    // names that one scan asks for
-	dedupeNames   = 2 << 20 // names among which repetitions are found; above, the count tells
-	nameHeadroom  = 96      // guessed length of a name
-	indexPageSize = 1 << 20 // what a page of names should come to
+	indexPage     = 1024     // names that one scan asks for
+	dedupeNames   = 2 << 20  // names among which repetitions are found; above, the count tells
+	namesRoom     = 64 << 10 // bytes of names that lie together in memory
+	indexPageSize = 1 << 20  // what a page of names should come to
 )
 
 // indexNames reads the names of a job's index over a connection of its own,
@@ -57,6 +57,7 @@ type indexNames struct {
 	asked  bool // a page is outstanding
 	ended  bool
 	batch  []keyInfo // that came and wasn't asked for yet
+	room   []byte    // for the bytes of names
 }
 
 var _ nameSource = (*indexNames)(nil)
@@ -116,13 +117,9 @@ func (x *indexNames) page() error {
 		return err
 	}
 	x.read = 0
-	// Grown by what arrives: the number is only announced.
-	bytes := make([]byte, 0, min(n, indexPage)*nameHeadroom)
 	x.batch = make([]keyInfo, 0, min(n, indexPage))
-	for range n {
-		if bytes, err = x.takeName(bytes); err != nil {
-			return err
-		}
+	if err := x.names(n, x.takeName); err != nil {
+		return err
 	}
 	if n > 0 {
 		x.pages.elements = max(1, min(indexPageSize/max(x.read/n, 1), indexPage))
@@ -133,32 +130,21 @@ func (x *indexNames) page() error {
 	return nil
 }
 
-// takeName reads one name to the end of page.
-func (x *indexNames) takeName(page []byte) ([]byte, error) {
-	h, err := x.bulk()
-	if err != nil {
-		return page, err
-	}
-	if h.Len > snapshot.MaxName {
-		return page, fmt.Errorf("a name of %d bytes: the format takes up to %d", h.Len, snapshot.MaxName)
-	}
-	if len(page)+int(h.Len) > cap(page) {
-		// Names that were given keep the old memory.
-		page = make([]byte, 0, max(int(h.Len), nameHeadroom*indexPage))
-	}
-	page = page[:len(page)+int(h.Len)]
-	name := page[len(page)-int(h.Len) : len(page) : len(page)]
-	if _, err := x.conn.ReadBulk(name); err != nil {
-		return page, err
-	}
+// takeName keeps a name that is new. Those that were given keep their memory.
+func (x *indexNames) takeName(name []byte) error {
 	if x.total <= dedupeNames && !x.seen.add(name, uint64(len(name))) {
-		return page[:len(page)-len(name)], nil
+		return nil
 	}
 	if x.got++; x.got > x.total {
-		return page, x.complete()
+		return x.complete()
 	}
+	if len(x.room)+len(name) > cap(x.room) {
+		x.room = make([]byte, 0, max(len(name), namesRoom))
+	}
+	x.room = append(x.room, name...)
+	name = x.room[len(x.room)-len(name) : len(x.room) : len(x.room)]
 	x.batch = append(x.batch, keyInfo{name: name, section: statebackend.Classify(x.job, name)})
-	return page, nil
+	return nil
 }
 
 // complete fails when names are missing, or too many.

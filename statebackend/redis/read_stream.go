@@ -115,6 +115,35 @@ func (s *stream) field() ([]byte, error) {
 	return s.name, err
 }
 
+// names calls fn for each of the n bulks that come, whole; they are valid
+// during the call.
+func (s *stream) names(n int64, fn func(name []byte) error) error {
+	for n > 0 {
+		var err error
+		if s.parts, err = s.conn.Bulks(s.parts[:0], 1, int(min(n, runMost))); err != nil {
+			return err
+		}
+		if len(s.parts) == 0 {
+			name, err := s.field()
+			if err != nil {
+				return err
+			}
+			n--
+			if err := fn(name); err != nil {
+				return err
+			}
+		}
+		n -= int64(len(s.parts))
+		for _, name := range s.parts {
+			s.read += int64(len(name))
+			if err := fn(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // sized gives a slice of n bytes in buf's memory where that is enough.
 func sized(buf []byte, n int) []byte {
 	if n <= cap(buf) {
