@@ -45,6 +45,6 @@ large: setup
 	KEYFRAME_LARGE=1 $(GO) test -v -count 1 -timeout 1h -run MemoryIsBounded ./internal/torture
 
 # Ratios against redis-cli and go-redis in one run; BENCH=quick or BENCH=large.
-# BENCHFLAGS="-results bench/RESULTS.md" writes the table down.
+# BENCHFLAGS="--results bench/RESULTS.md" writes the table down.
 bench: setup
-	BENCH=$(BENCH) $(GO) run ./bench $(BENCHFLAGS)
+	BENCH=$(BENCH) $(GO) run ./cmd/coordinator bench $(BENCHFLAGS)

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -33,9 +33,9 @@ const accessKeys = 1_000
 // accessGroup measures one access at a time: a value state's handle on the
 // Redis store beside bare go-redis, and on the memory store beside a mutex and
 // a map. The baselines register nothing and, in memory, encode nothing.
-func accessGroup(ctx context.Context, o options, r *Report) (err error) {
+func accessGroup(ctx context.Context, o Options, r *Report) (err error) {
 	fmt.Fprintln(o.verbose, "access")
-	s, err := startServer(ctx, o.dir)
+	s, err := startServer(ctx, o.Dir)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func accessGroup(ctx context.Context, o options, r *Report) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := compareAccess(ctx, o, r, "Redis", "bare go-redis", 20_000/o.scale, bare, handle); err != nil {
+	if err := compareAccess(ctx, o, r, "Redis", "bare go-redis", 20_000/o.Scale, bare, handle); err != nil {
 		return err
 	}
 	m := memory.New(memory.Options{})
@@ -58,7 +58,7 @@ func accessGroup(ctx context.Context, o options, r *Report) (err error) {
 	if handle, err = handleOn(m); err != nil {
 		return err
 	}
-	return compareAccess(ctx, o, r, "memory", "mutex and map", 400_000/o.scale, bareMap(), handle)
+	return compareAccess(ctx, o, r, "memory", "mutex and map", 400_000/o.Scale, bareMap(), handle)
 }
 
 // accessor is one way to write and to read the value of the i-th key.
@@ -66,12 +66,12 @@ type accessor struct {
 	update, get func(ctx context.Context, i int) error
 }
 
-func compareAccess(ctx context.Context, o options, r *Report, store, against string, n int, bare, handle accessor) error {
+func compareAccess(ctx context.Context, o Options, r *Report, store, against string, n int, bare, handle accessor) error {
 	for _, what := range []struct {
 		name       string
 		bare, ours func(context.Context, int) error
 	}{{"update", bare.update, handle.update}, {"read", bare.get, handle.get}} {
-		p, err := interleave(o.pairs,
+		p, err := interleave(o.Pairs,
 			func() (float64, error) { return perAccess(ctx, n, what.bare) },
 			func() (float64, error) { return perAccess(ctx, n, what.ours) })
 		if err != nil {

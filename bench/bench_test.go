@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bufio"
@@ -14,29 +14,33 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"keyframe/snapshot/bolt"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == childMark {
-		os.Exit(child(os.Args[2:]))
-	}
+	MaybeChild()
+	bolt.MaybeProbe()
 	goleak.VerifyTestMain(m)
 }
 
-// The quick run measures every figure, on real servers with the real
+// A small run measures every figure, on real servers with the real
 // coordinator. No ratio is asserted: a test can't know what else the machine
 // does. The states behind the figures are checked by the run itself.
-func TestQuickRunMeasuresEveryFigure(t *testing.T) {
+func TestASmallRunMeasuresEveryFigure(t *testing.T) {
 	dir := t.TempDir()
-	file, results := filepath.Join(dir, "figures.json"), filepath.Join(dir, "results.md")
+	var log bytes.Buffer
+	report, err := Run(t.Context(), Options{Scale: 2000, Pairs: 1, Dir: dir}, &log)
+	require.NoError(t, err)
+	require.Contains(t, log.String(), "D3: memory")
 	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), []string{"-json", file, "-results", results, "-dir", dir}, "quick", &out, io.Discard))
-
-	text, err := os.ReadFile(file)
+	report.Render(&out)
+	text, err := report.JSON()
 	require.NoError(t, err)
 	var r Report
 	require.NoError(t, json.Unmarshal(text, &r))
-	require.Equal(t, 20, r.Scale)
+	require.Equal(t, *report, r)
+	require.Equal(t, 2000, r.Scale)
 	require.Positive(t, r.Machine.Cores)
 	require.NotEmpty(t, r.Machine.Redis)
 
@@ -70,44 +74,47 @@ func TestQuickRunMeasuresEveryFigure(t *testing.T) {
 		"rescale: plan": {""}, "rescale: read, plan and write": {""}, "rescale: peak memory": {""},
 	}, seen)
 
-	table, err := os.ReadFile(results)
-	require.NoError(t, err)
-	require.Contains(t, string(table), "| full durable checkpoint | D2 |")
-	require.NotContains(t, string(table), dir)
+	table := string(report.Markdown("Results"))
+	require.Contains(t, table, "# Results\n")
+	require.Contains(t, table, "| full durable checkpoint | D2 |")
+	require.NotContains(t, table, dir)
 	host, err := os.Hostname()
 	require.NoError(t, err)
-	require.NotContains(t, string(table), host)
+	require.NotContains(t, table, host)
 	left, err := filepath.Glob(filepath.Join(dir, "keyframe-bench-*"))
 	require.NoError(t, err)
 	require.Empty(t, left, "the run's folder goes with it")
 }
 
-func TestWrongOptionsAreRefused(t *testing.T) {
-	for _, c := range []struct {
-		size string
-		args []string
-		want string
-	}{
-		{"huge", nil, `BENCH="huge": want quick, large, or nothing`},
-		{"", []string{"-only", "restore,speed"}, `-only "speed": want some of checkpoint, restore`},
-		{"quick", []string{"-data", "D4"}, `-data "D4": want some of D1, D2, D3, D1x8`},
-		{"quick", []string{"-fast"}, "flag provided but not defined"},
-	} {
-		err := run(t.Context(), c.args, c.size, io.Discard, io.Discard)
-		require.ErrorContains(t, err, c.want)
-	}
-	o, err := parseOptions("quick", "stall,memory", "D2", 3, "")
+func TestOptions(t *testing.T) {
+	_, err := Sized("huge")
+	require.EqualError(t, err, `BENCH="huge": want quick, large, or nothing`)
+	_, err = Some("--only", "restore,speed", Groups)
+	require.EqualError(t, err, `--only "speed": want some of checkpoint, restore, memory, stall, access, chunks, rescale`)
+	_, err = Run(t.Context(), Options{Pairs: -1}, io.Discard)
+	require.ErrorContains(t, err, "pairs -1")
+	_, err = Run(t.Context(), Options{Dir: filepath.Join(t.TempDir(), "no", "folder")}, io.Discard)
+	require.ErrorContains(t, err, "folder for the run")
+
+	o, err := Sized("quick")
 	require.NoError(t, err)
-	require.Equal(t, 3, o.pairs)
+	require.Equal(t, Options{Scale: 20, Pairs: 1}, o)
+	o.Only, err = Some("--only", "stall,memory", Groups)
+	require.NoError(t, err)
+	o.Data, err = Some("--data", "D2", Datasets)
+	require.NoError(t, err)
 	require.True(t, o.wants("stall"))
 	require.False(t, o.wants("restore"))
 	require.True(t, o.wantsData("D2"))
 	require.False(t, o.wantsData("D1"))
-	o, err = parseOptions("", "", "", 0, "")
+	o, err = Options{}.withDefaults()
 	require.NoError(t, err)
-	require.Equal(t, 5, o.pairs)
+	require.Equal(t, Options{Scale: 1, Pairs: 5}, o)
 	require.True(t, o.wants("rescale"))
 	require.False(t, o.wantsData("D1x8"), "only with BENCH=large")
+	o, err = Sized("large")
+	require.NoError(t, err)
+	require.True(t, o.wantsData("D1x8"))
 }
 
 func TestInterleaveTakesTurns(t *testing.T) {
@@ -248,7 +255,7 @@ func readCommand(t *testing.T, r *bufio.Reader) []string {
 
 // A state that differs from the dataset fails the run instead of being timed.
 func TestAWrongStateIsNotMeasured(t *testing.T) {
-	l, err := newLab(t.Context(), options{scale: 20, pairs: 1, dir: t.TempDir(), verbose: io.Discard}, "D1")
+	l, err := newLab(t.Context(), Options{Scale: 20, Pairs: 1, Dir: t.TempDir(), verbose: io.Discard}, "D1")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, l.close()) }()
 
@@ -262,12 +269,12 @@ func TestAWrongStateIsNotMeasured(t *testing.T) {
 	require.NoError(t, l.server.client.HDel(t.Context(), l.data.runs[0].key(3), "s:flight-129").Err())
 	_, _, err = l.takeNew(t.Context(), l.spec.Checkpoint.Grade)
 	require.ErrorContains(t, err, "has 16 keys and 49999 elements, want 16 and 50000")
-	require.Error(t, l.server.cli(t.Context(), "", "--rdb", filepath.Join(l.dir, "no", "such", "folder")))
+	require.Error(t, l.server.cli(t.Context(), "", "--rdb", filepath.Join(l.Dir, "no", "such", "folder")))
 }
 
 // The writers' log shows a stall that happened.
 func TestWritersFeelAPause(t *testing.T) {
-	l, err := newLab(t.Context(), options{scale: 20, pairs: 1, dir: t.TempDir(), verbose: io.Discard}, "D2")
+	l, err := newLab(t.Context(), Options{Scale: 20, Pairs: 1, Dir: t.TempDir(), verbose: io.Discard}, "D2")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, l.close()) }()
 	const pause = 300

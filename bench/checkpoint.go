@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -31,7 +31,7 @@ func (l *lab) checkpoints(ctx context.Context, r *Report) error {
 	}
 	var sizes pairs
 	var last snapshot.Checkpoint
-	times, err := interleave(l.pairs,
+	times, err := interleave(l.Pairs,
 		func() (float64, error) {
 			took, size, err := l.dump(ctx)
 			sizes.base = append(sizes.base, mebibytes(size))
@@ -55,7 +55,7 @@ func (l *lab) checkpoints(ctx context.Context, r *Report) error {
 
 // dump has redis-cli write (and sync) an RDB file of the server's data.
 func (l *lab) dump(ctx context.Context) (took time.Duration, size int64, err error) {
-	path := filepath.Join(l.dir, "dump.rdb")
+	path := filepath.Join(l.Dir, "dump.rdb")
 	began := time.Now()
 	if err := l.server.cli(ctx, "", "--rdb", path); err != nil {
 		return 0, 0, err
@@ -88,7 +88,7 @@ func (l *lab) restores(ctx context.Context, r *Report) (err error) {
 	}
 	c := out.Checkpoint
 	var steps phases
-	times, err := interleave(l.pairs,
+	times, err := interleave(l.Pairs,
 		func() (float64, error) {
 			return l.rebuild(ctx, func() error { return l.server.cli(ctx, l.commands, "--pipe") })
 		},

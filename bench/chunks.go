@@ -1,19 +1,19 @@
-package main
+package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"testing"
+	"runtime"
+	"time"
 
 	"keyframe/snapshot"
 )
 
 // chunksGroup measures encoding into chunks and decoding, without any store.
-func chunksGroup(ctx context.Context, o options, r *Report) error {
+func chunksGroup(ctx context.Context, o Options, r *Report) error {
 	fmt.Fprintln(o.verbose, "chunks")
-	hash := newBigHash(200_000 / o.scale)
+	hash := newBigHash(200_000 / o.Scale)
 	kept := &snapshot.MemChunks{}
 	sum, err := hash.encode(ctx, kept)
 	if err != nil {
@@ -29,13 +29,13 @@ func chunksGroup(ctx context.Context, o options, r *Report) error {
 		{"chunk decoding", func() error { return snapshot.Walk(ctx, kept, m, &counting{}) }},
 	} {
 		var speeds, allocs []float64
-		for range o.pairs {
-			res, err := benchmark(what.run)
+		for range o.Pairs {
+			took, mallocs, err := repeat(time.Second/time.Duration(o.Scale), what.run)
 			if err != nil {
 				return fmt.Errorf("%s: %w", what.name, err)
 			}
-			speeds = append(speeds, float64(sum.Bytes)*float64(res.N)/1e6/res.T.Seconds())
-			allocs = append(allocs, float64(res.AllocsPerOp())/float64(hash.fields())*1000)
+			speeds = append(speeds, float64(sum.Bytes)/1e6/took.Seconds())
+			allocs = append(allocs, mallocs/float64(hash.fields())*1000)
 		}
 		note := fmt.Sprintf("one hash of %d fields; logical bytes", hash.fields())
 		r.add("chunks", Figure{Name: what.name, Unit: "MB/s", Note: note}.measured(speeds, limits{}))
@@ -44,22 +44,22 @@ func chunksGroup(ctx context.Context, o options, r *Report) error {
 	return nil
 }
 
-// benchmark runs fn for about a second.
-func benchmark(fn func() error) (testing.BenchmarkResult, error) {
-	var failed error
-	res := testing.Benchmark(func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := fn(); err != nil {
-				failed = err
-				b.FailNow()
-			}
+// repeat runs fn for that time at least, and gives the mean time and the mean
+// number of allocations of one call.
+func repeat(least time.Duration, fn func() error) (took time.Duration, allocs float64, err error) {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	began, n := time.Now(), 0
+	for n == 0 || time.Since(began) < least {
+		if err := fn(); err != nil {
+			return 0, 0, err
 		}
-	})
-	if failed == nil && res.N == 0 {
-		failed = errors.New("nothing was run")
+		n++
 	}
-	return res, failed
+	took = time.Since(began) / time.Duration(n)
+	runtime.ReadMemStats(&after)
+	return took, float64(after.Mallocs-before.Mallocs) / float64(n), nil
 }
 
 // bigHash is a hash in memory, so that making its bytes isn't measured.

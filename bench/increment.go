@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bufio"
@@ -29,7 +29,7 @@ func (l *lab) increments(ctx context.Context, r *Report) error {
 	f := Figure{Name: "checkpoint after 1 % changed", Data: l.data.name, Unit: "s", Against: "full checkpoint"}
 	stored := Figure{Name: "stored bytes after 1 % changed", Data: l.data.name, Unit: "MiB", Against: "full checkpoint"}
 	var times, sizes pairs
-	for n := range l.pairs {
+	for n := range l.Pairs {
 		i, err := l.increment(ctx, n)
 		if err != nil {
 			return err
@@ -162,7 +162,7 @@ func (c *content) EndKey(snapshot.KeyEnd) error {
 // says how many: in D2, whose keys are small, all elements of one key in a
 // hundred. It leaves sets as they are: their members have no value.
 func (l *lab) change(ctx context.Context, n int) (changed int, err error) {
-	path := filepath.Join(l.dir, "change.resp")
+	path := filepath.Join(l.Dir, "change.resp")
 	f, err := os.Create(path)
 	if err != nil {
 		return 0, fmt.Errorf("commands of a change: %w", err)

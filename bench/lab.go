@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -23,7 +23,7 @@ const incarnation = "0123456789abcdef"
 
 // lab is a server that holds one dataset, and our side on it.
 type lab struct {
-	options
+	Options
 	data     dataset
 	server   *server
 	backend  *redis.Backend
@@ -34,9 +34,9 @@ type lab struct {
 }
 
 // stateGroups runs the groups that need a state, dataset by dataset.
-func stateGroups(ctx context.Context, o options, r *Report) error {
+func stateGroups(ctx context.Context, o Options, r *Report) error {
 	grown := map[string]float64{} // stall by dataset, in ms
-	for _, name := range datasets {
+	for _, name := range Datasets {
 		if !o.wantsData(name) {
 			continue
 		}
@@ -50,7 +50,7 @@ func stateGroups(ctx context.Context, o options, r *Report) error {
 	return nil
 }
 
-func stateGroup(ctx context.Context, o options, r *Report, name string, stalls map[string]float64) (err error) {
+func stateGroup(ctx context.Context, o Options, r *Report, name string, stalls map[string]float64) (err error) {
 	if !o.wants("checkpoint") && !o.wants("restore") && !o.wants("memory") && !o.wants("stall") {
 		return nil
 	}
@@ -81,16 +81,16 @@ func stateGroup(ctx context.Context, o options, r *Report, name string, stalls m
 	return nil
 }
 
-func newLab(ctx context.Context, o options, name string) (l *lab, err error) {
-	l = &lab{options: o}
-	if l.data, err = newDataset(name, o.scale); err != nil {
+func newLab(ctx context.Context, o Options, name string) (l *lab, err error) {
+	l = &lab{Options: o}
+	if l.data, err = newDataset(name, o.Scale); err != nil {
 		return nil, err
 	}
 	l.spec = config.Job{
 		Name: job.Name, Prefix: job.Prefix, Parallelism: 4, MaxParallelism: maxParallelism,
 		Checkpoint: config.Checkpoint{Timeout: config.Duration(15 * time.Minute), MaxPause: config.Duration(2 * time.Minute)},
 	}.WithDefaults()
-	if l.server, err = startServer(ctx, o.dir); err != nil {
+	if l.server, err = startServer(ctx, o.Dir); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -101,7 +101,7 @@ func newLab(ctx context.Context, o options, name string) (l *lab, err error) {
 	if l.backend, err = redis.Open(ctx, redis.Config{URL: l.server.url()}); err != nil {
 		return nil, err
 	}
-	l.commands = filepath.Join(o.dir, name+".resp")
+	l.commands = filepath.Join(o.Dir, name+".resp")
 	if err := l.data.writeFile(l.commands); err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (l *lab) adopt(ctx context.Context) error {
 // checkpoint of the same state would store nothing.
 func (l *lab) open(ctx context.Context) (db *bolt.DB, remove func() error, err error) {
 	l.stores++
-	path := filepath.Join(l.dir, l.data.name+"-"+strconv.Itoa(l.stores)+".db")
+	path := filepath.Join(l.Dir, l.data.name+"-"+strconv.Itoa(l.stores)+".db")
 	db, err = bolt.Open(ctx, path, bolt.Options{})
 	if err != nil {
 		return nil, nil, err

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bytes"
@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"keyframe/snapshot"
@@ -21,12 +20,12 @@ import (
 // a full checkpoint, incremental ones and a restore, which are asked for by its
 // own command line.
 func (l *lab) memory(ctx context.Context, r *Report) error {
-	binary, err := buildCoordinator(ctx, l.dir)
+	binary, err := l.coordinator(ctx)
 	if err != nil {
 		return err
 	}
 	var all []peaks
-	for range l.pairs {
+	for range l.Pairs {
 		p, err := l.peak(ctx, binary)
 		if err != nil {
 			return err
@@ -63,9 +62,13 @@ type peaks struct {
 	incremental         int // checkpoints among those after the full one
 }
 
-// buildCoordinator builds the coordinator once in dir.
-func buildCoordinator(ctx context.Context, dir string) (string, error) {
-	path := filepath.Join(dir, "coordinator")
+// coordinator is the program to measure: the one that was given, or one that
+// is built once.
+func (l *lab) coordinator(ctx context.Context) (string, error) {
+	if l.Coordinator != "" {
+		return l.Coordinator, nil
+	}
+	path := filepath.Join(l.Dir, "coordinator")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
@@ -141,7 +144,7 @@ func (b *logBuffer) String() string {
 }
 
 func (l *lab) startDaemon(ctx context.Context, binary string) (*daemon, error) {
-	dir, err := os.MkdirTemp(l.dir, "daemon-")
+	dir, err := os.MkdirTemp(l.Dir, "daemon-")
 	if err != nil {
 		return nil, fmt.Errorf("folder of the coordinator: %w", err)
 	}
@@ -155,7 +158,7 @@ func (l *lab) startDaemon(ctx context.Context, binary string) (*daemon, error) {
 	}
 	d.cmd = exec.Command(binary, "run", "-c", file)
 	d.cmd.Stderr = &d.log
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	d.cmd.SysProcAttr = dieWithParent()
 	if err := d.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the coordinator: %w", err)
 	}

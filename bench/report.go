@@ -1,9 +1,9 @@
-package main
+package bench
 
 import (
-	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -20,7 +20,8 @@ import (
 // Report is the outcome of a run.
 type Report struct {
 	Machine Machine  `json:"machine"`
-	Scale   int      `json:"scale"` // sizes are 1/scale of the full ones
+	Subject *Subject `json:"subject,omitempty"` // of RunOwn
+	Scale   int      `json:"scale,omitempty"`   // of Run: sizes are 1/scale of the full ones
 	Pairs   int      `json:"pairs"`
 	Figures []Figure `json:"figures"`
 }
@@ -47,13 +48,16 @@ func (r *Report) add(group string, f Figure) {
 // dataset by dataset.
 func (r *Report) sort() {
 	slices.SortStableFunc(r.Figures, func(a, b Figure) int {
-		return cmp.Or(slices.Index(groups, a.Group)-slices.Index(groups, b.Group), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(slices.Index(Groups, a.Group)-slices.Index(Groups, b.Group), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// describe reads what the machine is. Linux only, as the peak memory is.
-func describe(ctx context.Context) (Machine, error) {
-	m := Machine{OS: runtime.GOOS + "/" + runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version()}
+// describe reads what the machine is, as far as it tells: the rest is Linux's.
+func describe() (m Machine, err error) {
+	m = Machine{OS: runtime.GOOS + "/" + runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version()}
+	if runtime.GOOS != "linux" {
+		return m, nil
+	}
 	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return m, fmt.Errorf("kernel's version: %w", err)
@@ -64,18 +68,25 @@ func describe(ctx context.Context) (Machine, error) {
 		return m, err
 	}
 	m.MemoryMiB = kib >> 10
-	out, err := exec.CommandContext(ctx, "redis-server", "--version").Output()
-	if err != nil {
-		return m, fmt.Errorf("redis-server is not installed: run scripts/setup (make bench does): %w", err)
-	}
-	if _, after, ok := strings.Cut(string(out), "v="); ok {
-		m.Redis, _, _ = strings.Cut(after, " ")
-	}
 	m.LoadBefore, err = loadAverage()
 	return m, err
 }
 
+// serverVersion is that of the redis-server that is installed.
+func serverVersion(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "redis-server", "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("redis-server is not installed (a server of your own can be measured with --redis): %w", err)
+	}
+	_, after, _ := strings.Cut(string(out), "v=")
+	version, _, _ := strings.Cut(after, " ")
+	return version, nil
+}
+
 func loadAverage() (string, error) {
+	if runtime.GOOS != "linux" {
+		return "", nil
+	}
 	b, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return "", fmt.Errorf("load of the machine: %w", err)
@@ -112,34 +123,54 @@ func (r *Report) table() table.Writer {
 	return t
 }
 
-func (r *Report) render(w io.Writer) {
-	fmt.Fprint(w, r.heading())
+// Render writes the table for a person.
+func (r *Report) Render(w io.Writer) {
+	fmt.Fprint(w, r.heading(), "\n")
 	t := r.table()
 	t.SetOutputMirror(w)
 	t.Render()
 }
 
+// Markdown is the table under a title.
+func (r *Report) Markdown(title string) []byte {
+	return fmt.Appendf(nil, "# %s\n\n%s\n%s\n", title, r.heading(), r.table().RenderMarkdown())
+}
+
+// JSON is the report as one indented document.
+func (r *Report) JSON() ([]byte, error) {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("figures as JSON: %w", err)
+	}
+	return append(b, '\n'), nil
+}
+
 // heading says how to read the table, and where it comes from.
 func (r *Report) heading() string {
 	m := r.Machine
+	parts := []string{fmt.Sprintf("%d cores", m.Cores)}
+	if m.Kernel != "" {
+		parts = append(parts, fmt.Sprintf("%d MiB", m.MemoryMiB))
+	}
+	parts = append(parts, m.OS)
+	if m.Kernel != "" {
+		parts = append(parts, "kernel "+m.Kernel)
+	}
+	parts = append(parts, m.Go, "Redis "+m.Redis)
+	line := strings.Join(parts, ", ")
+	if m.LoadAfter != "" {
+		line += fmt.Sprintf("; load %s before, %s after", m.LoadBefore, m.LoadAfter)
+	}
+	const how = "Medians of %d interleaved pairs; ratio and spread (lowest to highest) are of ours / baseline, of ours where there is no baseline.\n"
+	if r.Subject != nil {
+		return fmt.Sprintf("%s.\n"+how+"%s", line, r.Pairs, r.Subject)
+	}
 	size := "full size"
 	if r.Scale != 1 {
 		size = fmt.Sprintf("1/%d of the full size (for a smoke run: the goals are for the full size)", r.Scale)
 	}
-	return fmt.Sprintf(`%d cores, %d MiB, %s, kernel %s, %s, Redis %s; load %s before, %s after; %s.
-Medians of %d interleaved pairs; ratio and spread (lowest to highest) are of ours / baseline, of ours where there is no baseline.
-D1: 16 hashes x 62,500 fields. D2: 200,000 hashes x 5 fields. D3: hashes, lists, sets and zsets, 1M elements. Values: 60 bytes of JSON.
-
-`, m.Cores, m.MemoryMiB, m.OS, m.Kernel, m.Go, m.Redis, m.LoadBefore, m.LoadAfter, size, r.Pairs)
-}
-
-func writeResults(path string, r *Report) error {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Results of `make bench`\n\n%s%s\n", r.heading(), r.table().RenderMarkdown())
-	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("results: %w", err)
-	}
-	return nil
+	return fmt.Sprintf("%s; %s.\n"+how+`D1: 16 hashes x 62,500 fields. D2: 200,000 hashes x 5 fields. D3: hashes, lists, sets and zsets, 1M elements. Values: 60 bytes of JSON.
+`, line, size, r.Pairs)
 }
 
 func number(v *float64) string {

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strconv"
 	"time"
 
@@ -33,18 +32,16 @@ type rescaled struct {
 
 // rescaleGroup measures the redistribution of 32,768 key groups and 10 million
 // items of list state, each time in a process of its own.
-func rescaleGroup(ctx context.Context, o options, r *Report) error {
+func rescaleGroup(ctx context.Context, o Options, r *Report) error {
 	fmt.Fprintln(o.verbose, "rescale")
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("path of the bench: %w", err)
-	}
-	elements := rescaleElements / o.scale
+	elements := rescaleElements / o.Scale
 	var times, computes, peaks []float64
 	var last rescaled
-	for range o.pairs {
-		cmd := exec.CommandContext(ctx, self, childMark, "rescale", strconv.Itoa(elements))
-		cmd.Stderr = os.Stderr
+	for range o.Pairs {
+		cmd, err := childCommand(ctx, "rescale", strconv.Itoa(elements))
+		if err != nil {
+			return err
+		}
 		out, err := cmd.Output()
 		if err == nil {
 			err = json.Unmarshal(out, &last)

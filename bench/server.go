@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // server is a private redis-server on loopback, without persistence.
@@ -42,11 +42,12 @@ func startServer(ctx context.Context, dir string) (*server, error) {
 		"--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes",
 		"--logfile", filepath.Join(s.dir, "redis.log"))
 	// The server ends with the bench, however that ends.
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	s.cmd.SysProcAttr = dieWithParent()
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start redis-server: %w", err)
 	}
 	go func() { s.done <- s.cmd.Wait() }()
+	logging.Disable() // attempts until the server is there are no news
 	s.client = redis.NewClient(&redis.Options{Addr: s.addr(), MaxRetries: -1, ReadTimeout: -1, DisableIdentity: true})
 	if err := s.await(ctx); err != nil {
 		return nil, errors.Join(err, s.stop())

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bufio"
@@ -7,10 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"strconv"
-	"syscall"
 
 	"keyframe/snapshot"
 )
@@ -28,7 +25,7 @@ func (l *lab) stall(ctx context.Context, r *Report, stalls map[string]float64) e
 	var stall, worst pairs
 	var last snapshot.Checkpoint
 	var rates []float64
-	for range l.pairs {
+	for range l.Pairs {
 		dump, err := l.whileWriting(ctx, func() error { _, _, err := l.dump(ctx); return err })
 		if err != nil {
 			return fmt.Errorf("writing while redis-cli dumps: %w", err)
@@ -79,13 +76,10 @@ type written struct {
 // whileWriting runs fn while writers in a process of their own write into the
 // dataset.
 func (l *lab) whileWriting(ctx context.Context, fn func() error) (w written, err error) {
-	self, err := os.Executable()
+	cmd, err := childCommand(ctx, "writer", l.server.addr(), l.data.name, strconv.Itoa(l.Scale))
 	if err != nil {
-		return w, fmt.Errorf("path of the bench: %w", err)
+		return w, err
 	}
-	cmd := exec.CommandContext(ctx, self, childMark, "writer", l.server.addr(), l.data.name, strconv.Itoa(l.scale))
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return w, fmt.Errorf("start the writers: %w", err)

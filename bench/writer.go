@@ -1,7 +1,8 @@
-package main
+package bench
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/exec"
 	"strconv"
 	"sync"
 	"time"
@@ -16,8 +18,31 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// childMark as first argument makes the bench one of its own children.
-const childMark = "bench-child"
+// childEnv makes a process that calls MaybeChild one of the bench's own
+// children, by its arguments.
+const childEnv = "KEYFRAME_BENCH_CHILD"
+
+// MaybeChild is to be called first thing in main (and in TestMain) of a program
+// that calls Run. In a child process of a run it does the child's work and
+// exits; otherwise it returns at once.
+func MaybeChild() {
+	if os.Getenv(childEnv) != "" {
+		os.Exit(child(os.Args[1:]))
+	}
+}
+
+// childCommand runs this program as a child, which ends with it.
+func childCommand(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("path of this program: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Env = append(os.Environ(), childEnv+"=1")
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = dieWithParent()
+	return cmd, nil
+}
 
 // child runs as a child process and gives its exit code.
 func child(args []string) int {
@@ -112,9 +137,8 @@ func write(addr string, r keys, seed uint64, stop <-chan struct{}, warm func()) 
 			return w, nil
 		case <-tick.C:
 		}
-		due := int(time.Since(last).Seconds() * writeRate / writers)
-		last = last.Add(time.Duration(due) * time.Second * writers / writeRate)
-		if due > most {
+		var due int
+		if due, last = dueSince(last); due > most {
 			due, last = most, time.Now()
 		}
 		for range due {
@@ -126,6 +150,12 @@ func write(addr string, r keys, seed uint64, stop <-chan struct{}, warm func()) 
 			w.WorstMs = max(w.WorstMs, float64(time.Since(at).Microseconds())/1000)
 		}
 	}
+}
+
+// dueSince is how many writes of one writer have become due, and until when.
+func dueSince(last time.Time) (due int, until time.Time) {
+	due = int(time.Since(last).Seconds() * writeRate / writers)
+	return due, last.Add(time.Duration(due) * time.Second * writers / writeRate)
 }
 
 // hsetter writes to random fields of the hashes of a run, without a client

@@ -8,11 +8,13 @@ import (
 
 	"golang.org/x/term"
 
+	"keyframe/bench"
 	"keyframe/snapshot/bolt"
 )
 
 func main() {
-	bolt.MaybeProbe() // doesn't return in a child that probes a store file
+	bolt.MaybeProbe()  // doesn't return in a child that probes a store file
+	bench.MaybeChild() // nor this in a child of a bench
 	os.Exit(newApp().run(context.Background(), os.Args))
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
+	"keyframe/bench"
 	"keyframe/snapshot/bolt"
 )
 
@@ -31,6 +32,7 @@ var recorded record
 
 func TestMain(m *testing.M) {
 	bolt.MaybeProbe()
+	bench.MaybeChild()
 	testscript.Main(checked{m}, map[string]func(){"coordinator": recordedMain})
 }
 

@@ -154,7 +154,7 @@ func understood(t *testing.T, words []string) string {
 	t.Helper()
 	dir, want := t.TempDir(), 6
 	switch words[1] {
-	case "run", "demo", "discover", "config", "version", "--help":
+	case "run", "demo", "discover", "config", "bench", "version", "--help":
 		if words[1] == "config" {
 			words = words[:3] // the file may be one that isn't here
 		}
