@@ -22,7 +22,7 @@ const (
 	FailPermission  FailureReason = "permission"  // the server denied a right that the cut needs
 	FailPause       FailureReason = "pause"       // the pause ended before the last read
 	FailStall       FailureReason = "stall"       // writers would have been held for longer than the job allows
-	FailTracking    FailureReason = "tracking"    // what was believed to be unchanged had changed
+	FailTracking    FailureReason = "tracking"    // what was believed to be unchanged had changed, or writes were lost track of during the cut
 	FailKey         FailureReason = "key"         // a key could not be read whole
 	FailState       FailureReason = "state"       // the state is lost, absent, marked or not ours
 	FailStore       FailureReason = "store"       // the checkpoint store refused

@@ -55,8 +55,12 @@ func failureOf(ctx context.Context, err error) snapshot.Failure {
 		}
 	}
 	var ke *statebackend.KeyError
-	if errors.As(err, &ke) {
+	switch {
+	case errors.As(err, &ke):
 		f.Reason = snapshot.FailKey
+	case errors.Is(err, statebackend.ErrChanged):
+		// No key is to blame: the writes of all were lost track of.
+		f.Reason = snapshot.FailTracking
 	}
 	return f
 }
