@@ -141,7 +141,7 @@ var (
 // words cuts a command line as a shell does, as far as the documents need it.
 func words(line string) (all []string) {
 	for _, m := range wordOf.FindAllStringSubmatch(line, -1) {
-		all = append(all, m[1]+m[2]+m[3])
+		all = append(all, strings.ReplaceAll(m[1]+m[2]+m[3], "$PWD", "/srv"))
 	}
 	return all
 }
