@@ -29,6 +29,8 @@ type serverFacts struct {
 	dirty int64
 	// position is where its stream of writes stood.
 	position track.Position
+	// dbs are the lines of INFO keyspace, by the databases' names.
+	dbs map[string]string
 }
 
 // askFacts asks for TIME and INFO, when no reply is outstanding.
@@ -46,7 +48,7 @@ func askFacts(conn *resp.Conn) (serverFacts, error) {
 // sendFacts writes the questions. They tell of the moment at which the server
 // comes to them, in the order of what is sent over the connection.
 func sendFacts(conn *resp.Conn) error {
-	for _, cmd := range [][]string{{"TIME"}, {"INFO", "server"}, {"INFO", "replication"}, {"INFO", "persistence"}} {
+	for _, cmd := range [][]string{{"TIME"}, {"INFO", "server"}, {"INFO", "replication"}, {"INFO", "persistence"}, {"INFO", "keyspace"}} {
 		if err := conn.Command(cmd...); err != nil {
 			return err
 		}
@@ -61,7 +63,7 @@ func (f *serverFacts) take(conn *resp.Conn) (err error) {
 	}
 	f.answered = time.Now()
 	all := make(map[string]string)
-	for range 3 {
+	for range 4 {
 		v, err := conn.Reply(infoLimit)
 		if err != nil {
 			return err
@@ -74,6 +76,12 @@ func (f *serverFacts) take(conn *resp.Conn) (err error) {
 	if text, ok := all["rdb_changes_since_last_save"]; ok {
 		if f.dirty, err = strconv.ParseInt(text, 10, 64); err != nil {
 			return fmt.Errorf("rdb_changes_since_last_save of INFO is %q: %w", text, err)
+		}
+	}
+	f.dbs = make(map[string]string)
+	for name, line := range all {
+		if strings.HasPrefix(name, "db") {
+			f.dbs[name] = line
 		}
 	}
 	f.position.ReplID = all["master_replid"]
@@ -115,6 +123,9 @@ func serverTime(v resp.Value) (time.Time, error) {
 	}
 	return time.Unix(int64(sec), int64(micro)*1000).UTC(), nil
 }
+
+// noExpiry reports whether no key of a database expires.
+func (f serverFacts) noExpiry(db int) bool { return expiresNothing(f.dbs[fmt.Sprintf("db%d", db)]) }
 
 func (f serverFacts) server() snapshot.ServerInfo {
 	return snapshot.ServerInfo{Version: f.version, RunID: f.runID}

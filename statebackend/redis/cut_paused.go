@@ -43,6 +43,7 @@ type pausedCut struct {
 	pause    *pause
 	exactTTL bool
 	info     serverFacts
+	lacks    []string // rights that a better grade needs
 }
 
 func (c *pausedCut) hangUp() {
@@ -87,7 +88,7 @@ func (c *pausedCut) look(ctx context.Context, limit *limiter) error {
 	if err != nil {
 		return err
 	}
-	c.exactTTL = rights.exactTTL
+	c.exactTTL, c.lacks = rights.exactTTL, rights.lacks
 	_, err = c.readJob(ctx)
 	return err
 }

@@ -48,9 +48,21 @@ func cutRights(req statebackend.CutRequest) []cutRight {
 	return all
 }
 
+// precopyRights is what grade precopy reads by, beside what every cut needs.
+// What the trackers need they ask for themselves: +psync and +replconf for
+// fields, +hello and +client|tracking for keys.
+func precopyRights(req statebackend.CutRequest) []cutRight {
+	key := req.Job.Index()
+	return []cutRight{
+		onKey(key, "HMGET", "f"), onKey(key, "SMISMEMBER", "m"),
+		onKey(key, "ZMSCORE", "m"), onKey(key, "ZSCAN", "0"),
+	}
+}
+
 // cutProbe is what the look at the rights found.
 type cutProbe struct {
-	exactTTL bool // the server knows PEXPIRETIME (from 7.0 on)
+	exactTTL bool     // the server knows PEXPIRETIME (from 7.0 on)
+	lacks    []string // rights that only grade precopy needs
 }
 
 // checkCutRights asks for each right without using any: between MULTI and
@@ -73,6 +85,11 @@ func (b *Backend) checkCutRights(ctx context.Context, req statebackend.CutReques
 	missing, err := b.queueRights(conn, cutRights(req))
 	if err != nil {
 		return probe, err
+	}
+	if probe.lacks, err = b.queueRights(conn, precopyRights(req)); err != nil && !isUnknownCommand(err) {
+		return probe, err
+	} else if err != nil {
+		probe.lacks = append(probe.lacks, "a server of version 6.2 or later")
 	}
 	ttl := onKey(req.Job.Index(), "PEXPIRETIME")
 	probe.exactTTL = true

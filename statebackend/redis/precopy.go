@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"keyframe/snapshot"
@@ -64,25 +65,27 @@ import (
 // precopyCut is one cut of grade precopy under way.
 type precopyCut struct {
 	pausedCut
-	f        *follow
-	out      *layerOut
-	roster   *roster
-	at       int // the cut in the chain that this one stands on; -1 for none
-	full     string
-	buf      patchBuffer
-	patches  patchReader
-	reader   *cutReader
-	side     *resp.Conn // for the job's own keys and the sources, inside the pause
-	walk     *resp.Conn // for the index; of the reader
-	limit    *limiter
-	odd      map[place]bool // keys that must be marked in the end
-	large    []place        // of the round under way: read into a layer
-	givenUp  []place        // patches of it that are to be read whole
-	strict   bool           // inside the pause
-	costs    costs
-	rounds   int
-	hot      []snapshot.HotKey
-	elements int64
+	f       *follow
+	out     *layerOut
+	roster  *roster
+	at      int // the cut in the chain that this one stands on; -1 for none
+	full    string
+	buf     patchBuffer
+	patches patchReader
+	reader  *cutReader
+	side    *resp.Conn // for the job's own keys and the sources, inside the pause
+	walk    *resp.Conn // for the index; of the reader
+	limit   *limiter
+	odd     map[place]bool // keys that must be marked in the end
+	large   []largeKey     // of the round under way: read into a layer
+	givenUp []place        // patches of it that are to be read whole
+	strict  bool           // inside the pause
+	// streaming: the buffer was full in this round, and keys go straight on.
+	streaming bool
+	costs     costs
+	rounds    int
+	last      track.Marks // what was read inside the pause
+	elements  int64
 
 	// settle waits for a watch that had to attach anew for the sake of foreign
 	// names; called while nothing was read yet.
@@ -96,12 +99,22 @@ func (b *Backend) cutPrecopy(ctx context.Context, req statebackend.CutRequest, f
 	c := newPrecopy(b, req, f, sink)
 	defer c.hangUp()
 	cut, err := c.run(ctx)
-	if err != nil && isTracking(err) && c.out.pushed {
-		err = fmt.Errorf("%w: the next attempt begins from the start", err)
-	} else if err != nil && isTracking(err) {
-		err = errors.Join(errFallBack, err)
+	return cut, c.judge(err)
+}
+
+// judge says what an error that only means that tracking failed leads to.
+func (c *precopyCut) judge(err error) error {
+	if err != nil && errors.Is(err, statebackend.ErrChanged) {
+		// What is known may be wrong: the next cut is a full one.
+		c.f.drop(err.Error())
 	}
-	return cut, err
+	if err == nil || !isTracking(err) {
+		return err
+	}
+	if c.out.pushed {
+		return fmt.Errorf("%w: the next attempt begins from the start", err)
+	}
+	return errors.Join(errFallBack, err)
 }
 
 func newPrecopy(b *Backend, req statebackend.CutRequest, f *follow, sink snapshot.LayerSink) *precopyCut {
@@ -127,6 +140,9 @@ func (c *precopyCut) hangUp() {
 func (c *precopyCut) run(ctx context.Context) (statebackend.Cut, error) {
 	if err := c.prepare(ctx); err != nil {
 		return statebackend.Cut{}, err
+	}
+	if len(c.lacks) > 0 {
+		return statebackend.Cut{}, &trackingError{"reading by fields needs " + strings.Join(c.lacks, " ") + ": grant it with ACL SETUSER"}
 	}
 	release := c.conn.Bind(ctx)
 	defer release()
@@ -173,7 +189,9 @@ func (c *precopyCut) begin(ctx context.Context) error {
 	if err := c.proveWatch(ctx); err != nil {
 		return err
 	}
-	c.choose()
+	if err := c.choose(); err != nil {
+		return err
+	}
 	c.begins()
 	if c.at < 0 {
 		c.out.loose = true
@@ -192,7 +210,7 @@ func (c *precopyCut) begins() {
 		c.roster = newRoster(c.f.level == track.LevelKeys)
 	}
 	c.out.roster = c.roster
-	c.patches = patchReader{cutReader: c.reader, buf: &c.buf, roster: c.roster, room: c.room,
+	c.patches = patchReader{cutReader: c.reader, buf: &c.buf, keep: c.keep,
 		whole: func(at place) { c.givenUp = append(c.givenUp, at) }}
 }
 
@@ -231,7 +249,7 @@ func (c *precopyCut) resettle(ctx context.Context) error {
 var barrierPatience = 2 * time.Second
 
 // choose decides between an incremental cut and a full one.
-func (c *precopyCut) choose() {
+func (c *precopyCut) choose() error {
 	c.at = -1
 	if c.req.Since != "" && !c.req.Check {
 		c.at, c.full = c.f.find(c.req.Since, c.info)
@@ -245,10 +263,20 @@ func (c *precopyCut) choose() {
 			c.at, c.full = -1, "more than half of the state was written since the earlier checkpoint"
 		}
 	}
-	if c.at >= 0 {
-		c.roster = c.f.chain[c.at].roster.clone()
-		c.elements = c.f.chain[c.at].elements
+	if c.at < 0 {
+		return nil
 	}
+	c.roster = c.f.chain[c.at].roster.clone()
+	c.elements = c.f.chain[c.at].elements
+	if index := c.f.since(c.at).Keys[c.req.Job.Index()]; index == nil || !index.Whole {
+		return nil
+	}
+	_, err := c.walkIndex(nil)
+	if isTracking(err) {
+		c.at, c.full = -1, err.Error()
+		return nil
+	}
+	return err
 }
 
 // fullShare is from which share of the state a full cut costs less.
@@ -275,6 +303,12 @@ func (l *link) share(m track.Marks) float64 {
 // base reads everything, as it comes, into the first layer.
 func (c *precopyCut) base() error {
 	c.out.base = true
+	if c.strict {
+		c.reader.noExpiry = c.pause.first.noExpiry(c.b.addr.db)
+	} else {
+		// Whatever is given an expiry from now on is marked.
+		c.reader.noExpiry = c.info.noExpiry(c.b.addr.db)
+	}
 	c.into(c.out)
 	conn, err := c.indexConn()
 	if err != nil {

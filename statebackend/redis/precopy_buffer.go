@@ -2,8 +2,6 @@ package redis
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"keyframe/snapshot"
 	"keyframe/statebackend"
@@ -28,18 +26,11 @@ type place struct {
 	name    string
 }
 
-// cell is an element in memory. Its identity is the key of the map it lies in.
-type cell struct {
-	value   []byte
-	score   float64
-	removed bool
-}
-
 // buffered is what the newest reads say of a key.
 type buffered struct {
-	key   snapshot.Key    // without the name
-	list  [][]byte        // of ordered types
-	parts map[string]cell // of hashes, by field; of sets and zsets, by member
+	key   snapshot.Key // without the name
+	list  [][]byte     // of ordered types
+	parts cells        // of hashes, by field; of sets and zsets, by member
 }
 
 func (e *buffered) whole() bool { return e.key.Op != snapshot.OpPatch }
@@ -65,8 +56,8 @@ func (e *buffered) cost(at place) int {
 	for _, v := range e.list {
 		n += len(v) + bufferCost
 	}
-	for id, el := range e.parts {
-		n += len(id) + len(el.value) + bufferCost
+	for i := range e.parts.all {
+		n += e.parts.all[i].cost()
 	}
 	return n
 }
@@ -87,19 +78,8 @@ func (p *patchBuffer) merge(at place, patch *buffered) {
 		return
 	}
 	old.key.ExpireAt, old.key.Count = patch.key.ExpireAt, patch.key.Count
-	for id, el := range patch.parts {
-		if was, ok := old.parts[id]; ok {
-			p.size -= len(was.value)
-		} else {
-			p.size += len(id) + bufferCost
-		}
-		if el.removed && old.whole() {
-			delete(old.parts, id)
-			p.size -= len(id) + bufferCost
-			continue
-		}
-		old.parts[id] = el
-		p.size += len(el.value)
+	for _, el := range patch.parts.all {
+		p.size += el.cost() - old.parts.set(el.id, el)
 	}
 }
 
@@ -141,7 +121,7 @@ func (p *patchBuffer) push(to snapshot.Sink, loose bool) error {
 func (e *buffered) push(to snapshot.Sink, name string, loose bool) error {
 	k := e.key
 	k.Name, k.Loose = []byte(name), loose
-	if got := uint64(len(e.list) + len(e.parts)); !loose && e.whole() && got != k.Count {
+	if got := uint64(len(e.list) + e.parts.len()); !loose && e.whole() && got != k.Count {
 		return &statebackend.KeyError{Key: k.Name, Op: "read", Err: fmt.Errorf(
 			"%w: %d elements were read and the server counts %d, though no write was told of: tracking missed one", statebackend.ErrChanged, got, k.Count)}
 	}
@@ -154,13 +134,15 @@ func (e *buffered) push(to snapshot.Sink, name string, loose bool) error {
 		}
 	}
 	// In the order of their identities: the same state gives the same chunks.
-	for _, id := range slices.Sorted(maps.Keys(e.parts)) {
-		el := e.parts[id]
+	for _, el := range e.parts.sorted() {
+		if el.removed && e.whole() {
+			continue
+		}
 		out := snapshot.Element{Value: el.value, Score: el.score, Removed: el.removed}
 		if k.Type == snapshot.TypeHash {
-			out.Field = []byte(id)
+			out.Field = []byte(el.id)
 		} else {
-			out.Value = []byte(id)
+			out.Value = []byte(el.id)
 		}
 		if err := pushElement(to, out); err != nil {
 			return err

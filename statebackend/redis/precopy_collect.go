@@ -10,15 +10,13 @@ import (
 // buffer. One that is too large is dropped, and told: it must be read once
 // more, into a layer of its own.
 type collector struct {
-	buf    *patchBuffer
-	roster *roster
-	large  func(at place) // nil where no key may be too large
-	room   func() error   // called after each key; nil where there is always room
-	at     place
-	open   *buffered
-	size   int
-	value  []byte // of the open element
-	el     snapshot.Element
+	keep  func(at place, e *buffered) error // takes a key
+	large func(at place)                    // nil where no key may be too large
+	at    place
+	open  *buffered
+	size  int
+	value []byte // of the open element
+	el    snapshot.Element
 }
 
 var _ snapshot.Sink = (*collector)(nil)
@@ -28,9 +26,6 @@ func (c *collector) BeginKey(k snapshot.Key) error {
 	c.at, c.size = place{k.Section, string(k.Name)}, 0
 	k.Name, k.Loose = nil, false
 	c.open = &buffered{key: k}
-	if k.Type == snapshot.TypeHash || k.Type == snapshot.TypeSet || k.Type == snapshot.TypeZSet {
-		c.open.parts = make(map[string]cell)
-	}
 	return nil
 }
 
@@ -38,7 +33,7 @@ func (c *collector) BeginKey(k snapshot.Key) error {
 func (c *collector) Element(e snapshot.Element) error {
 	c.size += len(e.Field) + int(min(e.Size, 1<<40)) + bufferCost
 	if c.dropped() {
-		c.open.list, c.open.parts = nil, nil
+		c.open.list, c.open.parts = nil, cells{}
 		return nil
 	}
 	c.el = e
@@ -66,47 +61,73 @@ func (c *collector) finish() {
 	}
 	switch c.open.key.Type {
 	case snapshot.TypeHash:
-		c.open.parts[string(c.el.Field)] = cell{value: c.value}
+		c.open.parts.set(string(c.el.Field), cell{value: c.value})
 	case snapshot.TypeSet, snapshot.TypeZSet:
-		c.open.parts[string(c.value)] = cell{score: c.el.Score}
+		c.open.parts.set(string(c.value), cell{score: c.el.Score})
 	default:
 		c.open.list = append(c.open.list, c.value)
 	}
 }
 
-// EndKey puts the key into the buffer.
+// EndKey gives the key on.
 func (c *collector) EndKey(e snapshot.KeyEnd) error {
 	if c.dropped() {
 		c.large(c.at)
 		return nil
 	}
-	k := &c.open.key
 	if e.Expired {
 		// A restore would drop it, and whoever reads it now finds nothing.
-		c.open = &buffered{key: snapshot.Key{Section: k.Section}}
+		c.open = &buffered{key: snapshot.Key{Section: c.open.key.Section}}
 	}
-	c.keep()
-	if c.room == nil {
-		return nil
-	}
-	return c.room()
+	return c.keep(c.at, c.open)
 }
 
-// keep puts the open key into the buffer, if there is something to say of it.
-func (c *collector) keep() {
-	k := &c.open.key
-	if k.Type == snapshot.TypeMissing && k.Section == snapshot.SectionSource {
-		return
-	}
-	if k.Type == snapshot.TypeMissing && k.Section == snapshot.SectionMeta {
-		if _, ok := c.roster.meta[c.at.name]; !ok {
-			c.buf.drop(c.at)
-			return
+// keepIn gives what keeps keys in a buffer that has always room.
+func keepIn(buf *patchBuffer) func(at place, e *buffered) error {
+	return func(at place, e *buffered) error {
+		if e.key.Type != snapshot.TypeMissing {
+			buf.put(at, e)
 		}
-		k.Op = snapshot.OpGone
+		return nil
 	}
-	c.buf.put(c.at, c.open)
-	c.roster.note(*k, []byte(c.at.name))
+}
+
+// keep takes what was read again of a key: into the buffer or, once that was
+// full, straight on into a layer of its own. Then what follows must come in the
+// order of a layer.
+func (c *precopyCut) keep(at place, e *buffered) error {
+	if e.key.Type == snapshot.TypeMissing && at.section == snapshot.SectionMeta {
+		if _, ok := c.roster.meta[at.name]; !ok {
+			return nil
+		}
+		e.key.Op = snapshot.OpGone // the job's own keys are there, or not named
+	}
+	c.roster.note(e.key, []byte(at.name))
+	if c.streaming {
+		return e.push(c.out, at.name, !c.strict)
+	}
+	if e.whole() {
+		c.buf.put(at, e)
+	} else {
+		c.buf.merge(at, e)
+	}
+	if c.buf.size <= bufferBytes {
+		return nil
+	}
+	c.streaming = true
+	if err := c.flush(); err != nil {
+		return err
+	}
+	return c.out.NextLayer()
+}
+
+// flush pushes the buffer as a layer. Keys of it may have been written since:
+// it is loose, and they come again.
+func (c *precopyCut) flush() error {
+	c.out.loose = true
+	err := c.buf.flush(c.out, true)
+	c.out.loose = !c.strict
+	return err
 }
 
 // layerOut passes on to the caller's sink, and notes in the roster what is
@@ -117,6 +138,7 @@ type layerOut struct {
 	base     bool // what comes is the base, in its order
 	loose    bool
 	pushed   bool // something was
+	layers   int
 	elements int64
 }
 
@@ -153,5 +175,6 @@ func (o *layerOut) Elements(run []snapshot.Element) error {
 // NextLayer passes on.
 func (o *layerOut) NextLayer() error {
 	o.pushed = true
+	o.layers++
 	return o.LayerSink.NextLayer()
 }

@@ -81,6 +81,7 @@ func (c *precopyCut) lastReads(ctx context.Context, left track.Marks) error {
 		return err
 	}
 	left.Merge(m)
+	c.last = left
 	if c.f.level == track.LevelKeys {
 		left.Merge(streamMarks(c.roster))
 	}
@@ -90,6 +91,7 @@ func (c *precopyCut) lastReads(ctx context.Context, left track.Marks) error {
 	if err := c.decide(left, time.Since(c.pause.held)); err != nil {
 		return err
 	}
+	c.reader.noExpiry = c.pause.first.noExpiry(c.b.addr.db)
 	return c.redo(left)
 }
 
@@ -139,7 +141,7 @@ func (c *precopyCut) readOwn(ctx context.Context) (wait func() ownKeys) {
 		}
 		if own.err == nil {
 			r := &cutReader{
-				stream: stream{conn: c.side, sink: &collector{buf: own.sources, roster: newRoster(false)}, check: func() error { return nil }},
+				stream: stream{conn: c.side, sink: &collector{keep: keepIn(own.sources)}, check: func() error { return nil }},
 				b:      c.b, job: c.req.Job, version: c.info.version, exactTTL: c.exactTTL, dial: c.reader.dial,
 			}
 			own.positions, own.err = r.sortedSources(c.req.Sources)
@@ -161,7 +163,7 @@ func (c *precopyCut) finish(cut statebackend.Cut, sources *patchBuffer) (stateba
 	cut.Incremental, cut.Rounds = c.at >= 0, c.rounds
 	cut.FullReason, cut.Tracking = c.full, string(c.f.level)
 	if cut.Stall > c.maxStall() {
-		cut.Hot = c.hot
+		cut.Hot = c.hottest(c.last)
 	}
 	c.remember(&cut)
 	return cut, nil

@@ -22,7 +22,6 @@ type dirtyKey struct {
 	at     place
 	typ    snapshot.KeyType // as which it was pushed
 	fields []string
-	total  int // of the key, of which fields may be a piece
 }
 
 // patchAsk is one command and what comes behind it.
@@ -38,12 +37,11 @@ type patchAsk struct {
 // and comes again.
 type patchReader struct {
 	*cutReader
-	buf    *patchBuffer
-	roster *roster
-	whole  func(at place) // told of keys that must be read whole
-	room   func() error   // called after each key
-	ahead  int            // fields to have outstanding
-	cost   int64          // bytes of a field, as measured
+	buf   *patchBuffer
+	keep  func(at place, e *buffered) error // takes what was read of a key
+	whole func(at place)                    // told of keys that must be read whole
+	ahead int                               // fields to have outstanding
+	cost  int64                             // bytes of a field, as measured
 
 	asks  queue[patchAsk]
 	open  int // fields outstanding
@@ -68,8 +66,9 @@ func (p *patchReader) read(keys []dirtyKey) error {
 	p.ahead = max(p.ahead, patchFirst)
 	next, from := 0, 0
 	for next < len(keys) || p.asks.len() > 0 {
-		sent := false
-		for next < len(keys) && (p.open < p.ahead || p.asks.len() == 0) {
+		// Refilled by halves, so that the server is asked in large packets.
+		sent, low := false, p.open <= p.ahead/2
+		for low && next < len(keys) && (p.open < p.ahead || p.asks.len() == 0) {
 			k := &keys[next]
 			to := min(from+patchFields, len(k.fields))
 			ask := patchAsk{key: k, fields: k.fields[from:to], last: to == len(k.fields)}
@@ -122,6 +121,9 @@ func (p *patchReader) send(ask patchAsk) error {
 
 // askExpiry asks when a key expires; takeExpiry reads the answer.
 func (r *cutReader) askExpiry(name []byte) error {
+	if r.noExpiry {
+		return nil
+	}
 	if r.exactTTL {
 		return sendKey(r.conn, name, "PEXPIRETIME")
 	}
@@ -136,8 +138,7 @@ func (p *patchReader) take(ask patchAsk) error {
 	p.open -= len(ask.fields) + 2
 	if p.patch == nil {
 		p.patch = &buffered{
-			key:   snapshot.Key{Section: ask.key.at.section, Op: snapshot.OpPatch, Type: ask.key.typ},
-			parts: make(map[string]cell, len(ask.key.fields)),
+			key: snapshot.Key{Section: ask.key.at.section, Op: snapshot.OpPatch, Type: ask.key.typ},
 		}
 		p.found, p.bad = 0, false
 	}
@@ -159,9 +160,9 @@ func (p *patchReader) take(ask patchAsk) error {
 	if err := p.takeExpiry(&info); err != nil {
 		return err
 	}
-	p.decide(ask.key, n, info.expireAt)
+	err = p.decide(ask.key, n, info.expireAt)
 	p.patch = nil
-	return p.room()
+	return err
 }
 
 // wrongType takes a reply that says that the key has another type by now.
@@ -195,7 +196,7 @@ func (p *patchReader) fields(ask patchAsk) error {
 		if !el.removed {
 			p.found++
 		}
-		p.patch.parts[f] = el
+		p.patch.parts.set(f, el)
 	}
 	return nil
 }
@@ -244,33 +245,27 @@ func (p *patchReader) scoreBody(h resp.Header) (cell, error) {
 	return cell{score: score}, err
 }
 
-// decide puts what was read of a key into the buffer, or has it read whole.
-func (p *patchReader) decide(k *dirtyKey, count, expireAt int64) {
+// decide gives on what was read of a key, or has it read whole.
+func (p *patchReader) decide(k *dirtyKey, count, expireAt int64) error {
 	old := p.buf.keys[k.at]
 	e := p.patch
 	e.key.Count, e.key.ExpireAt = uint64(count), expireAt
 	switch {
 	case p.bad:
 		p.whole(k.at)
+		return nil
 	case count == 0 || expireAt == goneAlready:
-		gone := &collector{buf: p.buf, roster: p.roster, at: k.at, open: &buffered{key: snapshot.Key{Section: k.at.section}}}
-		gone.keep()
+		return p.keep(k.at, &buffered{key: snapshot.Key{Section: k.at.section}})
 	case p.found == int(count) && !p.loose:
 		// All that it has was asked for. While writers run this would prove
 		// nothing: the count is of another moment.
 		e.key.Op = snapshot.OpWhole
-		for f, el := range e.parts {
-			if el.removed {
-				delete(e.parts, f)
-			}
-		}
-		p.buf.put(k.at, e)
-		p.roster.note(e.key, []byte(k.at.name))
-	case p.loose && 2*k.total > int(count) && (old == nil || !old.whole()):
+		e.parts.purge()
+	case p.loose && 2*len(k.fields) > int(count) && (old == nil || !old.whole()):
 		p.whole(k.at)
-	default:
-		p.buf.merge(k.at, e)
+		return nil
 	}
+	return p.keep(k.at, e)
 }
 
 // speed is how long the reading of one field took, or of one key; zero when

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 
 	"keyframe/snapshot"
 	"keyframe/statebackend"
@@ -14,7 +13,12 @@ import (
 func (b *Backend) cutPausedTracked(ctx context.Context, req statebackend.CutRequest, f *follow, sink snapshot.LayerSink) (statebackend.Cut, error) {
 	c := newPrecopy(b, req, f, sink)
 	defer c.hangUp()
-	leave, err := b.enterPauseGate(ctx)
+	cut, err := c.runPaused(ctx)
+	return cut, c.judge(err)
+}
+
+func (c *precopyCut) runPaused(ctx context.Context) (statebackend.Cut, error) {
+	leave, err := c.b.enterPauseGate(ctx)
 	if err != nil {
 		return statebackend.Cut{}, err
 	}
@@ -22,14 +26,14 @@ func (b *Backend) cutPausedTracked(ctx context.Context, req statebackend.CutRequ
 	if err := c.prepare(ctx); err != nil {
 		return statebackend.Cut{}, err
 	}
-	if req.Since != "" {
+	if c.req.Since != "" {
 		c.full = "a cut of grade paused reads everything"
 	}
 	release := c.conn.Bind(ctx)
 	defer release()
 	c.f.take()
 	if err := c.proveWatch(ctx); err != nil {
-		return statebackend.Cut{}, errors.Join(errFallBack, err)
+		return statebackend.Cut{}, err
 	}
 	c.begins()
 	if err := c.preparePause(ctx); err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,63 +21,8 @@ const (
 	marksFew   = 32  // marks that no further round would make fewer
 	marksGood  = 500 // marks that are few when a round no longer halves them
 	hotMost    = 10  // keys that are named
+	layersMost = 24  // layers that rounds make: a checkpoint has a bounded number
 )
-
-// guesses of what reading costs, before any was measured.
-const (
-	guessField = 4 * time.Microsecond
-	guessWhole = 60 * time.Microsecond
-	guessPause = 500 * time.Microsecond // the pause itself, with nothing to read
-)
-
-// costs are measured in the rounds, to know what the last reads will take.
-type costs struct {
-	fields speed
-	wholes speed
-	scan   time.Duration // the last walk over the index
-	slow   map[string]slowKey
-}
-
-// slowKey is a key that took a read of its own.
-type slowKey struct {
-	took     time.Duration
-	elements int64
-}
-
-// slowMost bounds how many are remembered.
-const slowMost = 4096
-
-// estimate is how long the marks would take inside the pause.
-func (c *precopyCut) estimate(m track.Marks) time.Duration {
-	all, fields, wholes := time.Duration(0), 0, 0
-	for name, k := range m.Keys {
-		slow, isSlow := c.costs.slow[name]
-		t, listed := c.roster.get([]byte(name))
-		_, isMeta := c.roster.meta[name]
-		switch {
-		case name == c.req.Job.Index() && k.Whole:
-			all += c.costs.scan
-		case name == c.req.Job.Index():
-			wholes += len(k.Fields)
-		case !listed && !isMeta && !c.roster.blind:
-		case !k.Whole && (isMeta || patchable(t)):
-			fields += len(k.Fields) + 2
-		case isSlow:
-			all += slow.took
-		default:
-			wholes++
-		}
-	}
-	return all + c.costs.fields.of(fields, guessField) + c.costs.wholes.of(wholes, guessWhole)
-}
-
-// weight is how many marks there are: keys, and fields among them.
-func weight(m track.Marks) (n int) {
-	for _, k := range m.Keys {
-		n += 1 + len(k.Fields)
-	}
-	return n
-}
 
 // converge reads what was written again and again, until what is left is
 // little, or no longer becomes less. It enters the pause's gate, and gives the
@@ -107,7 +51,7 @@ func (c *precopyCut) converge(ctx context.Context) (leave func(), left track.Mar
 		}
 		left.Merge(m)
 		need := c.estimate(left)
-		if c.rounds >= roundsMost || c.enough(weight(left), need, last) {
+		if c.rounds >= roundsMost || c.out.layers >= layersMost || c.enough(weight(left), need, last) && !c.unknown(left) {
 			return leave, left, c.decide(left, 0)
 		}
 		last = need
@@ -160,54 +104,13 @@ func (c *precopyCut) maxStall() time.Duration {
 	return statebackend.DefaultMaxStall
 }
 
-// decide holds what the last reads will take against what is allowed. held is
-// how long writers have been held already.
-func (c *precopyCut) decide(left track.Marks, held time.Duration) error {
-	need := held + guessPause + c.estimate(left)
-	if need <= c.maxStall() {
-		return nil
-	}
-	c.hot = c.hottest(left)
-	if c.req.OnStall != statebackend.StallFail {
-		return nil
-	}
-	var names []string
-	for _, h := range c.hot {
-		names = append(names, fmt.Sprintf("%s (%d elements)", strconv.Quote(h.Key), h.Elements))
-	}
-	return fmt.Errorf("%w: after %d rounds what was written meanwhile still takes about %v to read, and writers may be held for %v: "+
-		"allow more (maxStall), let the checkpoint wait (onStall), or write less to %s", statebackend.ErrStall,
-		c.rounds, need.Round(100*time.Microsecond), c.maxStall(), strings.Join(names, ", "))
-}
-
-// hottest names the keys that are most of what is left to read.
-func (c *precopyCut) hottest(left track.Marks) []snapshot.HotKey {
-	var all []snapshot.HotKey
-	for name, k := range left.Keys {
-		_, listed := c.roster.get([]byte(name))
-		if _, isMeta := c.roster.meta[name]; !listed && !isMeta && !c.roster.blind && name != c.req.Job.Index() {
-			continue
-		}
-		n := uint64(len(k.Fields))
-		if k.Whole {
-			n = max(1, uint64(c.costs.slow[name].elements))
-			for _, s := range []snapshot.Section{snapshot.SectionKeyed, snapshot.SectionOperator, snapshot.SectionMeta} {
-				if e := c.buf.keys[place{s, name}]; e != nil {
-					n = max(n, uint64(len(e.list)+len(e.parts)))
-				}
-			}
-		}
-		all = append(all, snapshot.HotKey{Key: name, Elements: n})
-	}
-	slices.SortFunc(all, func(a, b snapshot.HotKey) int {
-		return cmp.Or(cmp.Compare(b.Elements, a.Elements), cmp.Compare(a.Key, b.Key))
-	})
-	return all[:min(len(all), hotMost)]
-}
-
 // round reads marks again while writers run.
 func (c *precopyCut) round(m track.Marks) error {
 	c.rounds++
+	var err error
+	if c.reader.noExpiry, err = askNoExpiry(c.conn, c.b.addr.db); err != nil {
+		return c.b.mapError(err, "ask what expires")
+	}
 	return c.redo(m)
 }
 
@@ -238,40 +141,45 @@ func (c *precopyCut) do(w *rework) error {
 	}
 	began := time.Now()
 	c.givenUp = nil
-	if err := c.patches.read(split(w.patches)); err != nil {
+	short, n := c.shortPatches(w.patches)
+	c.streaming = false
+	if err := c.patches.read(short); err != nil {
 		return err
-	}
-	n := 0
-	for i := range w.patches {
-		n += len(w.patches[i].fields) + 2
 	}
 	c.costs.fields.add(time.Since(began), n)
 	// Patches that had to be given up are read whole with the others.
 	for _, at := range c.givenUp {
 		w.wholes = append(w.wholes, keyInfo{name: []byte(at.name), section: at.section})
 	}
+	c.streaming = false
 	if err := c.wholes(w.wholes); err != nil {
 		return err
 	}
 	return c.larges()
 }
 
-// patchPiece is up to how many fields of one key are read and kept together.
-const patchPiece = 8192
+// patchPiece is up to how many fields of one key are kept together. A variable
+// for tests.
+var patchPiece = 8192
 
-// split cuts keys with very many fields into pieces.
-func split(keys []dirtyKey) []dirtyKey {
-	var out []dirtyKey
-	for _, k := range keys {
-		k.total = len(k.fields)
-		for len(k.fields) > patchPiece {
-			piece := k
-			piece.fields, k.fields = k.fields[:patchPiece], k.fields[patchPiece:]
-			out = append(out, piece)
+// shortPatches sorts the patches, leaves those with very many fields to larges,
+// and gives the others with the number of their fields.
+func (c *precopyCut) shortPatches(all []dirtyKey) (short []dirtyKey, n int) {
+	slices.SortFunc(all, func(a, b dirtyKey) int { return comparePlaces(a.at, b.at) })
+	for i := range all {
+		k := &all[i]
+		if len(k.fields) > patchPiece {
+			c.large = append(c.large, largeKey{place: k.at, patch: k})
+			continue
 		}
-		out = append(out, k)
+		short, n = append(short, *k), n+len(k.fields)+2
 	}
-	return out
+	return short, n
+}
+
+// comparePlaces is the order of a layer; names of two sections go side by side.
+func comparePlaces(a, b place) int {
+	return cmp.Or(snapshot.CompareNames([]byte(a.name), []byte(b.name)), cmp.Compare(a.section, b.section))
 }
 
 // wholes reads keys whole into the buffer. The large ones are left.
@@ -279,6 +187,9 @@ func (c *precopyCut) wholes(keys []keyInfo) error {
 	if len(keys) == 0 {
 		return nil
 	}
+	at := func(k keyInfo) place { return place{k.section, string(k.name)} }
+	slices.SortFunc(keys, func(a, b keyInfo) int { return comparePlaces(at(a), at(b)) })
+	keys = slices.CompactFunc(keys, func(a, b keyInfo) bool { return at(a) == at(b) })
 	for i := range keys {
 		if name := string(keys[i].name); keys[i].section != snapshot.SectionMeta && !strings.HasPrefix(name, c.req.Job.Root()+":") {
 			c.foreign(name)
@@ -287,25 +198,21 @@ func (c *precopyCut) wholes(keys []keyInfo) error {
 	if err := c.watchForeign(); err != nil {
 		return err
 	}
+	c.costs.known = make(map[string]bool, len(keys))
+	for i := range keys {
+		c.costs.known[string(keys[i].name)] = true
+	}
 	began := time.Now()
-	c.into(&collector{buf: &c.buf, roster: c.roster, large: c.addLarge, room: c.room})
-	c.reader.large = func(k *keyInfo) { c.addLarge(place{k.section, string(k.name)}) }
+	c.into(&collector{keep: c.keep, large: func(at place) { c.addLarge(at, 0) }})
+	c.reader.large = func(k *keyInfo) { c.addLarge(at(*k), k.size) }
 	err := c.reader.keys(&keyList{left: keys})
 	c.reader.large = nil
 	c.costs.wholes.add(time.Since(began), len(keys))
 	return err
 }
 
-func (c *precopyCut) addLarge(at place) { c.large = append(c.large, at) }
-
-// room pushes the buffer as a layer when it is full. Keys of it may have been
-// written since: it is loose, and they come again.
-func (c *precopyCut) room() error {
-	if c.buf.size <= bufferBytes {
-		return nil
-	}
-	c.out.loose = true
-	return c.buf.flush(c.out, true)
+func (c *precopyCut) addLarge(at place, size int64) {
+	c.large = append(c.large, largeKey{place: at, size: size})
 }
 
 // larges reads the keys that are too large for the buffer into a layer.
@@ -313,42 +220,64 @@ func (c *precopyCut) larges() error {
 	if len(c.large) == 0 {
 		return nil
 	}
-	slices.SortFunc(c.large, func(a, b place) int {
-		return cmp.Or(snapshot.CompareNames([]byte(a.name), []byte(b.name)), cmp.Compare(a.section, b.section))
-	})
-	c.large = slices.Compact(c.large)
+	slices.SortFunc(c.large, func(a, b largeKey) int { return comparePlaces(a.place, b.place) })
+	c.large = slices.CompactFunc(c.large, func(a, b largeKey) bool { return a.place == b.place })
+	if err := c.decideLarge(); err != nil {
+		return err
+	}
+	for _, k := range c.large {
+		if k.patch == nil {
+			c.buf.drop(k.place) // it is older
+		} else if c.buf.keys[k.place] != nil {
+			if err := c.flush(); err != nil { // it goes below the patch
+				return err
+			}
+		}
+	}
 	if err := c.out.NextLayer(); err != nil {
 		return err
 	}
 	c.out.loose = !c.strict
 	c.into(c.out)
-	for _, at := range c.large {
-		// What lies in the buffer is older.
-		c.buf.drop(at)
+	for _, k := range c.large {
 		began, before := time.Now(), c.out.elements
-		if err := c.reader.keys(&keyList{left: []keyInfo{{name: []byte(at.name), section: at.section}}}); err != nil {
+		if err := c.readLarge(k); err != nil {
 			return err
 		}
-		if len(c.costs.slow) < slowMost {
-			if c.costs.slow == nil {
-				c.costs.slow = map[string]slowKey{}
-			}
-			c.costs.slow[at.name] = slowKey{time.Since(began), c.out.elements - before}
-		}
+		c.costs.slowly(k.name, slowKey{time.Since(began), c.out.elements - before})
 	}
 	c.large = nil
 	return nil
 }
 
+func (c *precopyCut) readLarge(k largeKey) error {
+	if k.patch != nil {
+		return c.patches.long(k.patch, c.out)
+	}
+	return c.reader.keys(&keyList{left: []keyInfo{{name: []byte(k.name), section: k.section}}})
+}
+
 // rescan walks over the whole index, for the names that came and went: the
 // marks don't tell them.
 func (c *precopyCut) rescan(p *planner) error {
+	c.streaming = false // from one range to the next the order goes on
+	gone, err := c.walkIndex(func(fresh []keyInfo) error { return c.wholes(fresh) })
+	if err != nil {
+		return err
+	}
+	p.forget(gone)
+	return nil
+}
+
+// walkIndex tells names that are new, range by range (nil for nobody), and gives
+// those that are gone.
+func (c *precopyCut) walkIndex(fn func(fresh []keyInfo) error) (gone []string, err error) {
 	if c.roster.blind {
-		return &trackingError{fmt.Sprintf("the index changed, and it has more than %d names: only tracking by fields tells which", rosterMost)}
+		return nil, &trackingError{fmt.Sprintf("the index changed, and it has more than %d names: only tracking by fields tells which", rosterMost)}
 	}
 	conn, err := c.indexConn()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	began := time.Now()
 	var seen []uint64
@@ -361,18 +290,20 @@ func (c *precopyCut) rescan(p *planner) error {
 				fresh = append(fresh, keyInfo{name: slices.Clone(name), section: statebackend.Classify(c.req.Job, name)})
 			}
 		}
-		return c.wholes(fresh)
+		if fn == nil {
+			return nil
+		}
+		return fn(fresh)
 	})
 	c.costs.scan = time.Since(began)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	gone, known := c.roster.missingFrom(seen)
 	if !known {
-		return &trackingError{fmt.Sprintf("%d names have left the index, and which they were is not known: the names take more than %d bytes, or are not kept", len(gone), rosterNames)}
+		return nil, &trackingError{fmt.Sprintf("%d names have left the index, and which they were is not known: the names take more than %d bytes, or are not kept", len(gone), rosterNames)}
 	}
-	p.forget(gone)
-	return nil
+	return gone, nil
 }
 
 // keyList are keys that are to be read, in that order.
@@ -398,4 +329,5 @@ func (c *precopyCut) unexplained() error {
 // into makes the reader push into a sink.
 func (c *precopyCut) into(sink snapshot.Sink) {
 	c.reader.sink = sink
+	c.reader.second = nil // it pushes into the one before
 }
