@@ -9,7 +9,7 @@
 //
 // Environment: KEYFRAME_SEED repeats a run's choices (each run prints its
 // own), KEYFRAME_KILLS and KEYFRAME_LOSSES say how many rounds, KEYFRAME_LARGE=1
-// asks for the full size.
+// asks for the full size. SOAK, SOAK_RATE and SOAK_ROUND are told of at TestSoak.
 package torture
 
 import (
