@@ -45,8 +45,9 @@ func (l *lab) memory(ctx context.Context, r *Report) error {
 	}
 	last := all[len(all)-1]
 	r.add("memory", Figure{Name: "peak memory of the coordinator", Data: l.data.name, Unit: "MiB",
-		Note: fmt.Sprintf("VmHWM after restore; %.0f after a full checkpoint (%s), %.0f after %d more with 1 %% changed, %d of them incremental",
-			mid(func(p peaks) float64 { return p.full }), how(last.first), mid(func(p peaks) float64 { return p.over }), increasing, last.incremental),
+		Note: fmt.Sprintf("VmHWM after restore, of which without pages of files %.0f; %.0f after a full checkpoint (%s), %.0f after %d more with 1 %% changed, %d of them incremental",
+			mid(func(p peaks) float64 { return p.anonymous }), mid(func(p peaks) float64 { return p.full }), how(last.first),
+			mid(func(p peaks) float64 { return p.over }), increasing, last.incremental),
 	}.measured(ends, limits{must: 128, goal: 64}))
 	return nil
 }
@@ -58,6 +59,7 @@ const increasing = 5
 // peaks are the coordinator's largest sizes so far, in MiB, after each step.
 type peaks struct {
 	full, over, restore float64
+	anonymous           float64 // of all steps, as it was seen now and then
 	first               snapshot.Checkpoint
 	incremental         int // checkpoints among those after the full one
 }
@@ -113,6 +115,7 @@ func (l *lab) peak(ctx context.Context, binary string) (p peaks, err error) {
 	if _, err := d.call(ctx, "restore", job.Name, "--yes", "--no-undo"); err != nil {
 		return p, err
 	}
+	p.anonymous = d.watch.end()
 	p.restore, err = d.peak()
 	return p, err
 }
@@ -123,6 +126,47 @@ type daemon struct {
 	cmd         *exec.Cmd
 	log         logBuffer
 	done        chan error
+	watch       *anonymous
+}
+
+// anonymous watches how much memory of a process isn't pages of files: the
+// store's file is mapped, and the system may drop its pages at any time.
+type anonymous struct {
+	stop, done chan struct{}
+	most       uint64 // KiB
+}
+
+func watchAnonymous(pid int) *anonymous {
+	a := &anonymous{stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(a.done)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-a.stop:
+				return
+			case <-tick.C:
+			}
+			kib, err := procField(fmt.Sprintf("/proc/%d/status", pid), "RssAnon")
+			if err != nil {
+				return // it has ended
+			}
+			a.most = max(a.most, kib)
+		}
+	}()
+	return a
+}
+
+// end gives the most that was seen, in MiB. It may be called again.
+func (a *anonymous) end() float64 {
+	select {
+	case <-a.stop:
+	default:
+		close(a.stop)
+	}
+	<-a.done
+	return float64(a.most) / 1024
 }
 
 // logBuffer keeps what a child says, for the error when it fails.
@@ -162,6 +206,7 @@ func (l *lab) startDaemon(ctx context.Context, binary string) (*daemon, error) {
 	if err := d.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the coordinator: %w", err)
 	}
+	d.watch = watchAnonymous(d.cmd.Process.Pid)
 	go func() { d.done <- d.cmd.Wait() }()
 	if err := d.await(ctx); err != nil {
 		return nil, errors.Join(err, d.stop())
@@ -224,6 +269,7 @@ func (d *daemon) peak() (float64, error) {
 
 // stop ends the daemon and frees its folder.
 func (d *daemon) stop() error {
+	d.watch.end()
 	_ = d.cmd.Process.Kill() // its store goes with it
 	<-d.done
 	return os.RemoveAll(d.dir)
