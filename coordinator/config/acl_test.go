@@ -120,6 +120,7 @@ func TestACLIsEnoughAndNoMore(t *testing.T) {
 	defer func() { require.NoError(t, b.Close()) }()
 
 	everything(t, b)
+	follows(t, server.Addr)
 	log, err := admin.Do(t.Context(), "ACL", "LOG").Slice()
 	require.NoError(t, err)
 	require.Empty(t, log, "nothing was denied")
@@ -134,6 +135,23 @@ func TestACLIsEnoughAndNoMore(t *testing.T) {
 	} {
 		err := limited.Do(t.Context(), cmd...).Err()
 		require.ErrorContains(t, err, "NOPERM", "%v must be denied", cmd)
+	}
+}
+
+// follows makes cuts with each way of following writes.
+func follows(t *testing.T, addr string) {
+	t.Helper()
+	for _, way := range []string{redis.TrackFields, redis.TrackKeys} {
+		b, err := redis.Open(t.Context(), redis.Config{URL: "redis://keyframe@" + addr + "/0", Password: "s3cret", Tracking: way})
+		require.NoError(t, err)
+		since := ""
+		require.Eventually(t, func() bool {
+			cut, err := b.Cut(t.Context(), statebackend.CutRequest{Job: aclJob, Since: since}, new(snapshot.Recorder))
+			require.NoError(t, err)
+			since = cut.Token
+			return cut.Incremental && cut.Tracking == way
+		}, 20*time.Second, time.Millisecond, way)
+		require.NoError(t, b.Close())
 	}
 }
 

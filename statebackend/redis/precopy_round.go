@@ -65,6 +65,12 @@ func (c *precopyCut) converge(ctx context.Context) (leave func(), left track.Mar
 // preparePause opens what the pause needs, so that nothing is dialled inside
 // it.
 func (c *precopyCut) preparePause(ctx context.Context) (err error) {
+	// A link that broke and is taken up again costs nobody a stall.
+	short, cancel := context.WithTimeout(ctx, barrierPatience)
+	defer cancel()
+	if err := c.f.tracker.Attached(short); err != nil && ctx.Err() == nil {
+		return &trackingError{whyNot(c.f.level, err)}
+	}
 	if c.side, err = c.b.dial(ctx); err != nil {
 		return err
 	}
