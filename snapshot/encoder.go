@@ -62,9 +62,9 @@ type Summary struct {
 // EndKey's Count and Digest are computed here; when the caller gives either
 // (as Walk does), both must agree.
 //
-// Not safe for concurrent use. Chunks are compressed in the background, at
-// most one at a time, and written in the caller's goroutine. An Encoder may be
-// dropped without Close: nothing runs on for longer than one compression.
+// Not safe for concurrent use. Chunks are compressed in the background, one at
+// a time, and written in the caller's goroutine. An Encoder may be dropped
+// without Close: nothing runs on for longer than two compressions.
 // After an error every call gives that error. It works for a subset of the
 // sections: a rescale writes only what it replaces.
 //
@@ -84,8 +84,8 @@ type Encoder struct {
 	builders [SectionSource + 1]builder
 	layers   layering
 	free     [][]byte // raw buffers to reuse
-	out      []byte   // envelope buffer to reuse
-	flight   chan sealed
+	outs     [][]byte // envelope buffers to reuse
+	flights  []flight // the oldest first
 	sum      Summary
 	err      error
 	closed   bool
@@ -303,7 +303,7 @@ func (e *Encoder) Close() (Summary, error) {
 	}
 	e.closed = true
 	e.sum = e.summarize()
-	e.free, e.out = nil, nil
+	e.free, e.outs = nil, nil
 	return e.sum, nil
 }
 

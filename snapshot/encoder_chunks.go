@@ -51,36 +51,73 @@ func (e *Encoder) room(resume bool) (*builder, error) {
 	return b, nil
 }
 
+// flightsMost is how many chunks are in the background: one that is being
+// compressed, and one that waits for it, so that the caller need not.
+const flightsMost = 2
+
+// flight is one chunk in the background.
+type flight struct {
+	sealed chan sealed
+	done   chan struct{}
+}
+
 // seal hands the open chunk of a section, if there is one, to the background,
-// after the one before has landed.
+// which compresses one after the other.
 func (e *Encoder) seal(b *builder) error {
 	if len(b.buf) == 0 {
 		return nil
 	}
-	if err := e.land(); err != nil {
+	if err := e.land(flightsMost - 1); err != nil {
 		return err
 	}
 	if err := e.ctx.Err(); err != nil {
 		return e.fail(fmt.Errorf("write a chunk of %s: %w", b.totals.Section, err))
 	}
-	raw, out := b.buf, e.out
-	b.buf, b.base, e.out = nil, 0, nil
-	flight := make(chan sealed, 1)
-	e.flight = flight
+	raw, out := b.buf, []byte(nil)
+	b.buf, b.base = nil, 0
+	if n := len(e.outs); n > 0 {
+		out, e.outs = e.outs[n-1], e.outs[:n-1]
+	}
+	f := flight{sealed: make(chan sealed, 1), done: make(chan struct{})}
+	var before chan struct{}
+	if n := len(e.flights); n > 0 {
+		before = e.flights[n-1].done
+	}
+	e.flights = append(e.flights, f)
 	go func() {
+		defer close(f.done)
+		if before != nil {
+			<-before
+		}
 		ref, out, err := sealChunk(raw, out)
-		flight <- sealed{raw: raw, ref: ref, out: out, err: err}
+		f.sealed <- sealed{raw: raw, ref: ref, out: out, err: err}
 	}()
 	return nil
 }
 
-// land waits for the chunk in flight, if there is one, and writes it.
-func (e *Encoder) land() error {
-	if e.flight == nil {
-		return nil
+// land writes the chunks that have been compressed, in their order, and waits
+// until no more than left are in the background.
+func (e *Encoder) land(left int) error {
+	for len(e.flights) > 0 {
+		var s sealed
+		select {
+		case s = <-e.flights[0].sealed:
+		default:
+			if len(e.flights) <= left {
+				return nil
+			}
+			s = <-e.flights[0].sealed
+		}
+		e.flights = append(e.flights[:0], e.flights[1:]...)
+		if err := e.write(s); err != nil {
+			return err
+		}
 	}
-	s := <-e.flight
-	e.flight = nil
+	return nil
+}
+
+// write writes a chunk that has come back.
+func (e *Encoder) write(s sealed) error {
 	if s.err != nil {
 		return e.fail(fmt.Errorf("seal a chunk: %w", s.err))
 	}
@@ -95,7 +132,9 @@ func (e *Encoder) land() error {
 	if fresh {
 		b.totals.Fresh += s.ref.Stored
 	}
-	e.out = e.reusable(s.out)
+	if out := e.reusable(s.out); out != nil {
+		e.outs = append(e.outs, out)
+	}
 	if raw := e.reusable(s.raw); raw != nil {
 		e.free = append(e.free, raw)
 	}

@@ -101,7 +101,7 @@ func (e *Encoder) endLayer() error {
 			return err
 		}
 	}
-	if err := e.land(); err != nil {
+	if err := e.land(0); err != nil {
 		return err
 	}
 	l, done := &e.layers, Layer{Names: e.layers.names}

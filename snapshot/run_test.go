@@ -121,3 +121,23 @@ func TestRunsBeforeAnyKeyAndAfterClose(t *testing.T) {
 	require.ErrorContains(t, e.Elements([]Element{{}}), "closed")
 	require.NoError(t, e.Elements(nil), "nothing is no element")
 }
+
+// However many chunks there are, few are in the background, and their buffers
+// go round.
+func TestFewChunksAreInTheBackground(t *testing.T) {
+	m := &MemChunks{}
+	e := NewEncoder(context.Background(), m, EncoderOptions{ChunkTarget: 1000})
+	require.NoError(t, e.BeginKey(Key{Section: SectionKeyed, Type: TypeList, Name: []byte("job:list"), Count: 20_000}))
+	for i := range 20_000 {
+		v := []byte(text(20, string(rune('a'+i%26))))
+		require.NoError(t, e.Element(Element{Value: v, Size: uint64(len(v))}))
+		require.LessOrEqual(t, len(e.flights), flightsMost)
+		require.LessOrEqual(t, len(e.free), flightsMost+1)
+		require.LessOrEqual(t, len(e.outs), flightsMost)
+	}
+	require.NoError(t, e.EndKey(KeyEnd{}))
+	sum, err := e.Close()
+	require.NoError(t, err)
+	require.Empty(t, e.flights)
+	require.Greater(t, len(sum.Chunks), 300)
+}
