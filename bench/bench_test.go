@@ -170,6 +170,13 @@ func TestVerdicts(t *testing.T) {
 	require.Equal(t, []float64{60, 80}, []float64{*f.Low, *f.High})
 }
 
+func TestNumbersKeepThreeFigures(t *testing.T) {
+	for want, v := range map[string]float64{"0.00": 0, "0.004": 0.0042, "0.100": 0.0999, "0.10": 0.1, "9.99": 9.99, "12.3": 12.34, "807": 807.4} {
+		require.Equal(t, want, number(&v))
+	}
+	require.Empty(t, number(nil))
+}
+
 func TestDatasetsAreAsDescribed(t *testing.T) {
 	for name, want := range map[string][2]int{
 		"D1": {16, 1_000_000}, "D2": {200_000, 1_000_000}, "D3": {40_804, 1_000_000}, "D1x8": {16, 8_000_000},

@@ -182,6 +182,8 @@ func number(v *float64) string {
 		return fmt.Sprintf("%.0f", *v)
 	case *v >= 10:
 		return fmt.Sprintf("%.1f", *v)
+	case *v > 0 && *v < 0.1:
+		return fmt.Sprintf("%.3f", *v)
 	}
 	return fmt.Sprintf("%.2f", *v)
 }
