@@ -43,6 +43,8 @@ type holds struct {
 	inside  atomic.Bool
 	longest atomic.Int64 // ns: of a write that no copy held
 	held    atomic.Int64 // ns: of one that a copy held
+	rough   atomic.Bool  // links are broken: a pause may last as long as its lease
+	broken  atomic.Int64 // ns: of a write meanwhile
 }
 
 func (h *holds) begin() (before int64) {
@@ -54,7 +56,10 @@ func (h *holds) begin() (before int64) {
 
 func (h *holds) end(before int64, took time.Duration) {
 	where := &h.longest
-	if before < 0 || h.n.Load() != before {
+	switch {
+	case h.rough.Load():
+		where = &h.broken
+	case before < 0 || h.n.Load() != before:
 		where = &h.held
 	}
 	for {

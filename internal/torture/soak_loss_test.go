@@ -68,17 +68,19 @@ func (r *rig) evicted(st coordinator.Status) bool {
 		return false
 	}
 	newest := r.newestCompleted()
-	r.relax()
 	require.Eventually(t, func() bool {
+		r.relax()
 		op, err := r.c.Adopt(context.Background(), job.Name)
 		require.NoError(t, err)
 		last, err := op.Wait(context.Background())
 		require.NoError(t, err)
-		if last.State != coordinator.OpDone {
-			t.Log(last.Error)
+		if last.State == coordinator.OpDone {
+			return true
 		}
-		return last.State == coordinator.OpDone
-	}, 30*time.Second, time.Second, r.repeat)
+		t.Log(last.Error)
+		s, err := r.c.Job(job.Name) // an index is there again when a writer writes a new name
+		return err == nil && s.Health.State == coordinator.HealthOK
+	}, 30*time.Second, 100*time.Millisecond, r.repeat)
 	require.Equal(t, newest, r.newestCompleted(), r.repeat)
 	r.tally.count("failed", "state: the record or the index was evicted ("+r.way.name+")")
 	return true
@@ -99,7 +101,7 @@ var lossesOfSoak = []loss{
 		r.link.target.Store(&other.Addr)
 		r.server.Kill()
 		r.link.cut()
-		r.server = other
+		r.server, r.monkey.server, r.monkey.c = other, other, patient(other)
 	}},
 	{"came back with an older state", func(r *rig) { r.server.Restart() }},
 }

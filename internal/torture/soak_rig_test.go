@@ -80,14 +80,14 @@ func soakJob(w way) config.Job {
 	j := config.Job{Name: job.Name, Prefix: job.Prefix, Parallelism: 2, MaxParallelism: groups, Sources: []config.Source{{Topic: soakTopic, Group: soakGroup}}}
 	j.Checkpoint.Grade = w.grade
 	j.Checkpoint.MaxPause = config.Duration(6 * time.Second)
-	j.Checkpoint.Timeout = config.Duration(30 * time.Second)
+	j.Checkpoint.Timeout = config.Duration(2 * time.Minute)
 	j.Checkpoint.SelfCheckEvery = new(20)
 	j.Recovery.OnStateLoss = config.LossHold
 	j.Retention.Keep = 6
 	return j.WithDefaults()
 }
 
-func newRig(t *testing.T, w way, seed uint64, rate int, total *tally, repeat string) *rig {
+func newRig(t *testing.T, w way, seed uint64, short bool, total *tally, repeat string) *rig {
 	r := &rig{t: t, way: w, seed: seed, rng: rand.New(rand.NewPCG(seed, 99)), repeat: repeat, tally: total, usual: 200 * time.Millisecond}
 	options := []redistest.Option{redistest.Setting("client-output-buffer-limit replica 64mb 64mb 0")}
 	if w.evict {
@@ -102,8 +102,8 @@ func newRig(t *testing.T, w way, seed uint64, rate int, total *tally, repeat str
 	r.monkey = newMonkey(t, r.rng, r.server, r.link)
 	// Where only keys are tracked, a large one that is always written to has to
 	// be read whole each time: that is for some of these rounds only.
-	big := w.tracking != redis.TrackKeys || seed%4 == 0
-	r.crew = newCrew(t, r.server, 3, rate, big, seed, &r.holds)
+	big := w.tracking != redis.TrackKeys || seed%4 == 0 && !short
+	r.crew = newCrew(t, r.server, 3, soakRate(t, short), big, seed, &r.holds)
 	r.crew.start(t)
 	r.open()
 	t.Cleanup(r.close)

@@ -39,6 +39,19 @@ func (y *tally) of(heading, what string) int {
 	return y.counts[heading][what]
 }
 
+// least is the smallest count under a heading.
+func (y *tally) least(heading string) int {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	least := 0
+	for _, n := range y.counts[heading] {
+		if least == 0 || n < least {
+			least = n
+		}
+	}
+	return least
+}
+
 func (y *tally) longest(what string, d time.Duration) {
 	y.mu.Lock()
 	defer y.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 func soakFor(t *testing.T) time.Duration {
 	text := os.Getenv("SOAK")
 	if text == "" {
-		return 12 * time.Second
+		return 10 * time.Second
 	}
 	d, err := time.ParseDuration(text)
 	require.NoError(t, err, "SOAK=%q: give a duration such as 10m", text)
@@ -51,6 +51,10 @@ func soakRate(t *testing.T, short bool) int {
 // failure prints what repeats its choices: KEYFRAME_SEED and SOAK_ROUND.
 func TestSoak(t *testing.T) {
 	total := soakFor(t)
+	short, ways := total < time.Minute, ways
+	if short {
+		ways = ways[:4]
+	}
 	each := min(total/time.Duration(len(ways)), 90*time.Second)
 	seed := seeded(t).Uint64()
 	sum := newTally()
@@ -61,11 +65,14 @@ func TestSoak(t *testing.T) {
 		require.NoError(t, err, "SOAK_ROUND=%q: give a number", only)
 	}
 	until := time.Now().Add(total)
-	for i := first; i == first || i < len(ways) && only == "" || time.Now().Add(each/2).Before(until) && only == ""; i++ {
+	enough := func(i int) bool {
+		return only != "" || i >= len(ways) && time.Now().Add(each/2).After(until) && (total < time.Hour || sum.least("grade") >= 500)
+	}
+	for i := first; i == first || !enough(i); i++ {
 		w := ways[i%len(ways)]
 		ok := t.Run(fmt.Sprintf("%d %s", i, w.name), func(t *testing.T) {
 			repeat := fmt.Sprintf("repeat with SOAK=%s SOAK_ROUND=%d and this run's KEYFRAME_SEED", total, i)
-			r := newRig(t, w, seed+uint64(i)*1_000_003, soakRate(t, total < time.Minute), sum, repeat)
+			r := newRig(t, w, seed+uint64(i)*1_000_003, short, sum, repeat)
 			r.run(time.Now().Add(each))
 		})
 		if !ok {
@@ -102,7 +109,8 @@ func (r *rig) run(until time.Time) {
 		r.tally.add("what was done meanwhile", name, n)
 	}
 	r.tally.longest("write that no copy of the test held: "+r.way.name, time.Duration(r.holds.longest.Load()))
-	r.tally.longest("write at all: "+r.way.name, time.Duration(r.holds.held.Load()))
+	r.tally.longest("write that the test's copy held: "+r.way.name, time.Duration(r.holds.held.Load()))
+	r.tally.longest("write while links were broken (a pause lasts 6 s at most): "+r.way.name, time.Duration(r.holds.broken.Load()))
 	r.loseState()
 }
 
@@ -122,6 +130,7 @@ func (r *rig) take(i int) {
 			r.harmed = time.Now()
 		}
 	}
+	r.holds.rough.Store(time.Since(r.harmed) < roughTime)
 	op, err := r.c.Checkpoint(context.Background(), job.Name, coordinator.CheckpointRequest{VerifyLive: i%15 == 7})
 	require.NoError(t, err, r.repeat)
 	st, err := op.Wait(t.Context())
@@ -158,6 +167,7 @@ func (r *rig) completed(st coordinator.Status, hold time.Duration) {
 	}
 	name := string(cp.Grade) + " by " + cmp.Or(cp.Tracking, "nothing")
 	y.count("completed, "+name, kind)
+	y.count("grade", cmp.Or(map[string]string{"precopy": name}[string(cp.Grade)], string(cp.Grade)))
 	if cp.GradeReason != "" && r.way.tracking != "off" && r.way.grade != snapshot.GradePaused {
 		y.count("no better grade", cp.GradeReason)
 	}
@@ -174,6 +184,10 @@ func (r *rig) completed(st coordinator.Status, hold time.Duration) {
 // harmTime is within how long after a prank a checkpoint may fail by it: half
 // open links are noticed by time-outs.
 const harmTime = 15 * time.Second
+
+// roughTime is within how long after a prank a write may wait for the end of a
+// pause whose coordinator is cut off.
+const roughTime = 7 * time.Second
 
 // mayFail are the reasons by which broken links, lost trackers and other
 // people's pauses make a checkpoint fail.
