@@ -82,6 +82,9 @@ func (e *Executor) change(ctx context.Context, req Request, r *ready, p Progress
 		return restore.Entry{}, e.undo(ctx, req.Job.Name, w.ID(), err)
 	}
 	r.plan.Epoch = flip.Epoch
+	if flip.Warning != "" {
+		r.plan.Warnings = append(r.plan.Warnings, flip.Warning)
+	}
 	return s.Entry, nil
 }
 

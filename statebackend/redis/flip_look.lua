@@ -318,3 +318,12 @@ if all and redis.acl_check_cmd and redis.acl_check_cmd('SINTERCARD', '2', idx, P
   surplus = call('SCARD', idx) - call('SINTERCARD', 2, idx, P .. 'index')
 end
 
+-- Whether the database holds nothing but what is staged and the job's
+-- bookkeeping, as after a loss: then nothing is in the way of the staged keys.
+local alone = all and trusted and redis.acl_check_cmd('DBSIZE') and call('DBSIZE') == nkeys
+  + call('EXISTS', rec, idx, reg, ops, asg, P .. 'map', P .. 'odd', P .. 'index', P .. 'absent', P .. 'expired', P .. 'assign', P .. 'next')
+
+-- What is in the way of a key goes before it is moved, so both commands do the
+-- same; the answer of RENAMENX, a number, costs a script less.
+local move = 'RENAME'
+if trusted and redis.acl_check_cmd('RENAMENX', '\0' .. id .. '\255', '~' .. id .. '*Z') then move = 'RENAMENX' end

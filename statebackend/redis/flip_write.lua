@@ -59,8 +59,8 @@ eachstaged(function(names, stem, odd)
     return
   end
   -- UNLINK frees large keys in the background, which RENAME would not.
-  call('UNLINK', unpack(names))
-  for i = 1, #names do call('RENAME', stem .. REST[i], names[i]) end
+  if not alone then call('UNLINK', unpack(names)) end
+  for i = 1, #names do call(move, stem .. REST[i], names[i]) end
   put = put + #names
 end)
 

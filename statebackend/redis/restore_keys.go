@@ -114,20 +114,29 @@ func (s *staging) EndKey(e snapshot.KeyEnd) error {
 			return err
 		}
 	}
-	if !isState(c.key) {
-		return nil
+	if isState(c.key) {
+		if err := s.enterOutcome(c); err != nil {
+			return err
+		}
 	}
+	if err := s.enterName(c.key.Name, c.skip == skipNot, isState(c.key)); err != nil {
+		return err
+	}
+	if s.mapped.full() || s.odd.full() || s.unproved.full() {
+		return s.prove()
+	}
+	return nil
+}
+
+// enterOutcome notes state that isn't staged.
+func (s *staging) enterOutcome(c *stagedKey) error {
 	switch c.skip {
 	case skipMissing:
-		if err := s.addName(&s.absent, c.key.Name); err != nil {
-			return err
-		}
+		return s.addName(&s.absent, c.key.Name)
 	case skipExpired:
-		if err := s.addName(&s.lapsed, c.key.Name); err != nil {
-			return err
-		}
+		return s.addName(&s.lapsed, c.key.Name)
 	}
-	return s.addName(&s.index, c.key.Name)
+	return nil
 }
 
 // dropStaged takes back what was written for a key that expired while it was
@@ -163,10 +172,6 @@ func (s *staging) mapKey(end snapshot.KeyEnd) error {
 	}
 	s.unproved.add(s.expect(end, byPayload, odd))
 	s.keys++
-	s.mapped.add(c.key.Name)
-	if s.mapped.full() || s.odd.full() || s.unproved.full() {
-		return s.prove()
-	}
 	return nil
 }
 
@@ -252,7 +257,7 @@ func (s *staging) finishStaging() error {
 	if s.cur.open {
 		return s.fail(fmt.Errorf("key %q has not ended", s.cur.key.Name))
 	}
-	if err := s.prove(); err != nil {
+	if err := errors.Join(s.prove(), s.sendCoded()); err != nil {
 		return err
 	}
 	for _, set := range []*stagedNames{&s.index, &s.absent, &s.lapsed} {

@@ -87,11 +87,16 @@ func (p *payload) part(b []byte) {
 	p.count++
 }
 
-// seal completes the payload. It is valid until the next begin.
-func (p *payload) seal() []byte {
+// body completes the payload but for its foot. It is valid until the next begin.
+func (p *payload) body() []byte {
 	p.b[1] = length32
 	binary.BigEndian.PutUint32(p.b[2:], p.count)
-	p.b = sealed(p.b, payloadVersion)
+	return p.b
+}
+
+// seal adds the foot.
+func (p *payload) seal() []byte {
+	p.b = sealed(p.body(), payloadVersion)
 	return p.b
 }
 
@@ -106,6 +111,17 @@ const (
 	length14 = 0x40 // the byte's low six bits and the next byte
 	length32 = 0x80 // the next four bytes, big endian
 )
+
+// lengthSize is how many bytes appendLength takes.
+func lengthSize(n uint64) uint64 {
+	switch {
+	case n < 1<<6:
+		return 1
+	case n < 1<<14:
+		return 2
+	}
+	return 5
+}
 
 // appendLength writes a length below 4 GiB as the format has it.
 func appendLength(b []byte, n uint64) []byte {

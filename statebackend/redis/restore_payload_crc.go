@@ -33,9 +33,11 @@ var crcTables = sync.OnceValue(func() *[16][256]uint64 {
 })
 
 // crc64Jones is the checksum of b.
-func crc64Jones(b []byte) uint64 {
+func crc64Jones(b []byte) uint64 { return crcUpdate(0, b) }
+
+// crcUpdate goes on with a checksum.
+func crcUpdate(c uint64, b []byte) uint64 {
 	t := crcTables()
-	var c uint64
 	for len(b) >= 16 {
 		x, y := binary.LittleEndian.Uint64(b)^c, binary.LittleEndian.Uint64(b[8:16])
 		c = t[15][byte(x)] ^ t[14][byte(x>>8)] ^ t[13][byte(x>>16)] ^ t[12][byte(x>>24)] ^

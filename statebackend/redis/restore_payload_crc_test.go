@@ -35,6 +35,7 @@ func TestTheChecksumIsTheServers(t *testing.T) {
 			b[i] = byte(rnd.Uint32())
 		}
 		require.Equal(t, slowJones(b), crc64Jones(b), "%d bytes", n)
+		require.Equal(t, slowJones(b), crcUpdate(crc64Jones(b[:n/3]), b[n/3:]), "%d bytes in two pieces", n)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 // keys go in plain commands, which is slower and needs no right to RESTORE.
 func (s *staging) probePayloads() error {
 	if s.plain {
+		s.names.off = true
 		return nil
 	}
 	all := probes()
@@ -34,7 +35,7 @@ func (s *staging) probePayloads() error {
 			return err
 		}
 		if why != nil && !s.plain {
-			s.plain = true
+			s.plain, s.names.off = true, true
 			s.warning = fmt.Sprintf("keys were staged with plain commands, which is slower: the server doesn't take a %s as a payload: %v "+
 				"(a user who may not do that needs +restore)", all[i].typ, why)
 		}
@@ -83,13 +84,13 @@ func (s *staging) sendProbe(k *probed) error {
 	for _, e := range k.elements {
 		s.payload.element(k.typ == snapshot.TypeHash, e)
 	}
-	body := s.payload.seal()
 	var err error
-	if k.want, err = s.check.read(body, packs(s.version)); err != nil {
+	if k.want, err = s.check.read(s.payload.body(), packs(s.version)); err != nil {
 		return s.fail(fmt.Errorf("probe of a %s: %w", k.typ, err))
 	}
-	if small := s.check.pack.payload(); small != nil {
-		body = small
+	body := s.check.pack.payload()
+	if body == nil {
+		body = s.payload.seal()
 	}
 	name, conn := s.prefix+stageProbe, s.pipe.conn
 	err = conn.Command("RESTORE", name, "0", string(body))

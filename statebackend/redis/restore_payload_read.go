@@ -23,14 +23,14 @@ type payloadReader struct {
 // errPayload says that a payload isn't what its encoding asks for.
 var errPayload = errors.New("payload is malformed")
 
-// read gives what the payload holds. When compact is set, and the key is a
+// read gives what the payload, still without its foot, holds. When compact is set, and the key is a
 // small hash, it also gathers the compact form: see packed.
 func (r *payloadReader) read(body []byte, compact bool) (summary, error) {
-	if len(body) < payloadHead+payloadFoot || body[1] != length32 {
+	if len(body) < payloadHead || body[1] != length32 {
 		return summary{}, errPayload
 	}
 	kind, count := body[0], binary.BigEndian.Uint32(body[2:])
-	r.b = body[payloadHead : len(body)-payloadFoot]
+	r.b = body[payloadHead:]
 	t := payloadType(kind)
 	if t == snapshot.TypeMissing {
 		return summary{}, errPayload

@@ -17,8 +17,7 @@ const payloadWrite = 256 << 10
 func (s *staging) sendPayload(end snapshot.KeyEnd) error {
 	c := &s.cur
 	c.gather = false
-	body := s.payload.seal()
-	got, err := s.check.read(body, packs(s.version))
+	got, err := s.check.read(s.payload.body(), packs(s.version))
 	if err != nil {
 		return s.fail(&statebackend.KeyError{Key: c.key.Name, Op: "stage", Err: fmt.Errorf("%w: %w", statebackend.ErrMismatch, err)})
 	}
@@ -29,9 +28,9 @@ func (s *staging) sendPayload(end snapshot.KeyEnd) error {
 	}
 	c.stored = int64(got.count)
 	if small := s.check.pack.payload(); small != nil {
-		body = small
+		return s.sendRestore(small)
 	}
-	return s.sendRestore(body)
+	return s.sendRestore(s.payload.seal())
 }
 
 // leavePayload goes on with plain commands: an element doesn't fit any more,
@@ -54,15 +53,7 @@ func (s *staging) leavePayload() error {
 func (s *staging) sendRestore(body []byte) error {
 	c := &s.cur
 	cmd := sentCommand{key: c.key.Name, verb: "RESTORE", ok: true, ours: true, size: int64(len(c.target) + len(body))}
-	if err := s.pipe.begin(4, cmd.verb); err != nil {
-		return err
-	}
-	for _, arg := range [][]byte{c.target, []byte("0")} {
-		if err := s.pipe.arg(arg); err != nil {
-			return err
-		}
-	}
-	if err := s.pipe.header(uint64(len(body))); err != nil {
+	if err := s.beginRestore(cmd, c.target, uint64(len(body))); err != nil {
 		return err
 	}
 	for len(body) > 0 {
@@ -74,6 +65,22 @@ func (s *staging) sendRestore(body []byte) error {
 	}
 	return s.pipe.end(cmd)
 }
+
+// beginRestore opens a RESTORE whose payload of size bytes comes next.
+func (s *staging) beginRestore(cmd sentCommand, target []byte, size uint64) error {
+	if err := s.pipe.begin(4, cmd.verb); err != nil {
+		return err
+	}
+	if err := s.pipe.arg(target); err != nil {
+		return err
+	}
+	if err := s.pipe.arg(noExpiry); err != nil {
+		return err
+	}
+	return s.pipe.header(size)
+}
+
+var noExpiry = []byte("0")
 
 // refusesOurs tells an answer by which the server doesn't want a payload of
 // ours, whatever the key: no right, no such command, a limit, a format. The

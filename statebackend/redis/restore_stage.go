@@ -41,6 +41,7 @@ type staging struct {
 	plain    bool          // payloads are not used
 	warning  string        // why they are not, "" when they are
 	unproved proofs        // what is staged and not yet compared
+	names    codedNames    // of the mapping and the index, not sent yet
 	index    stagedNames
 	absent   stagedNames       // names of the index without a key
 	lapsed   stagedNames       // names of the index whose key had expired

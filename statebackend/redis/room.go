@@ -14,7 +14,8 @@ import (
 // version 7.0 and jemalloc. Each staged key also stands in the staged index
 // and in the mapping.
 const (
-	roomBuffers    = 8 << 20 // of our connections
+	roomBuffers    = 8 << 20      // of our connections
+	roomPayload    = codedWritten // the largest payload, while it is loaded
 	roomPerKey     = 240
 	roomPerElement = 112 // a zset's; a large hash takes 64, a list 4
 )
@@ -22,7 +23,7 @@ const (
 // roomNeeded estimates the memory of a second copy, on the safe side: names
 // count three times among the bytes, and allocations are rounded up.
 func roomNeeded(keys, elements, bytes uint64) uint64 {
-	return roomBuffers + bytes + bytes/4 + keys*roomPerKey + elements*roomPerElement
+	return roomBuffers + min(bytes, roomPayload) + bytes + bytes/4 + keys*roomPerKey + elements*roomPerElement
 }
 
 // Room compares what a second copy needs with what the server has free:
