@@ -88,13 +88,8 @@ func (b *Backend) cutUntracked(ctx context.Context, req statebackend.CutRequest,
 
 // cutInLayers is for a sink that takes layers: the better grades need it.
 func (b *Backend) cutInLayers(ctx context.Context, req statebackend.CutRequest, sink *watchedLayers) (statebackend.Cut, error) {
-	// A server that can't be reached is told at once, and by its own error.
-	conn, err := b.dial(ctx)
-	if err != nil {
+	if err := b.reach(ctx); err != nil {
 		return statebackend.Cut{}, err
-	}
-	if err := conn.Close(); err != nil {
-		return statebackend.Cut{}, b.mapError(err, "connect")
 	}
 	f, leave, err := b.tracks.enter(ctx, req.Job)
 	if err != nil {
@@ -107,10 +102,7 @@ func (b *Backend) cutInLayers(ctx context.Context, req statebackend.CutRequest, 
 	}
 	precopy := req.Grade != snapshot.GradePaused
 	if f.follow == nil {
-		if req.Grade == snapshot.GradePrecopy {
-			return statebackend.Cut{}, fmt.Errorf("%w: grade %s: %s", statebackend.ErrGrade, req.Grade, why)
-		}
-		return b.cutUntracked(ctx, req, sink.watchedSink, why)
+		return b.cutInstead(ctx, req, sink, why)
 	}
 	var cut statebackend.Cut
 	if precopy {
@@ -120,14 +112,30 @@ func (b *Backend) cutInLayers(ctx context.Context, req statebackend.CutRequest, 
 		cut, err = b.cutPausedTracked(ctx, req, f.follow, sink)
 	}
 	if errors.Is(err, errFallBack) {
-		why = joinReasons(why, withoutFallBack(err))
-		if req.Grade == snapshot.GradePrecopy {
-			return statebackend.Cut{}, fmt.Errorf("%w: grade %s: %s", statebackend.ErrGrade, req.Grade, why)
-		}
-		return b.cutUntracked(ctx, req, sink.watchedSink, why)
+		return b.cutInstead(ctx, req, sink, joinReasons(why, withoutFallBack(err)))
 	}
 	cut.GradeReason = why
 	return cut, err
+}
+
+// cutInstead is what is left where writes can't be followed.
+func (b *Backend) cutInstead(ctx context.Context, req statebackend.CutRequest, sink *watchedLayers, why string) (statebackend.Cut, error) {
+	if req.Grade == snapshot.GradePrecopy {
+		return statebackend.Cut{}, fmt.Errorf("%w: grade %s: %s", statebackend.ErrGrade, req.Grade, why)
+	}
+	return b.cutUntracked(ctx, req, sink.watchedSink, why)
+}
+
+// reach tells of a server that can't be reached at once, and by its own error.
+func (b *Backend) reach(ctx context.Context) error {
+	conn, err := b.dial(ctx)
+	if err != nil {
+		return err
+	}
+	if err := conn.Close(); err != nil {
+		return b.mapError(err, "connect")
+	}
+	return nil
 }
 
 func joinReasons(all ...string) string {

@@ -27,24 +27,7 @@ func TestARosterKnowsWhatWasPushed(t *testing.T) {
 			model[name] = snapshot.KeyType(i % 5)
 			r.append([]byte(name), snapshot.KeyType(i%5))
 		}
-		for range rapid.IntRange(0, 300).Draw(t, "changes") {
-			name := fmt.Sprintf("name %d", rapid.IntRange(0, 300).Draw(t, "n"))
-			typ := snapshot.KeyType(rapid.IntRange(0, 6).Draw(t, "type"))
-			switch rapid.IntRange(0, 9).Draw(t, "what") {
-			case 0, 1, 2:
-				r.note(snapshot.Key{Section: snapshot.SectionKeyed, Op: snapshot.OpGone}, []byte(name))
-				delete(model, name)
-			case 3:
-				r.settle()
-			case 4:
-				older := r
-				r = r.clone()
-				older.set([]byte(name), 1) // doesn't touch the clone
-			default:
-				r.note(snapshot.Key{Section: snapshot.SectionOperator, Type: typ}, []byte(name))
-				model[name] = typ
-			}
-		}
+		r = changeRoster(t, r, model)
 		require.Equal(t, len(model), r.count)
 		for i := range 301 {
 			name := fmt.Sprintf("name %d", i)
@@ -57,6 +40,29 @@ func TestARosterKnowsWhatWasPushed(t *testing.T) {
 		}
 		requireMissing(t, r, model)
 	})
+}
+
+// changeRoster changes a roster and its model in the same way.
+func changeRoster(t *rapid.T, r *roster, model map[string]snapshot.KeyType) *roster {
+	for range rapid.IntRange(0, 300).Draw(t, "changes") {
+		name := fmt.Sprintf("name %d", rapid.IntRange(0, 300).Draw(t, "n"))
+		typ := snapshot.KeyType(rapid.IntRange(0, 6).Draw(t, "type"))
+		switch rapid.IntRange(0, 9).Draw(t, "what") {
+		case 0, 1, 2:
+			r.note(snapshot.Key{Section: snapshot.SectionKeyed, Op: snapshot.OpGone}, []byte(name))
+			delete(model, name)
+		case 3:
+			r.settle()
+		case 4:
+			older := r
+			r = r.clone()
+			older.set([]byte(name), 1) // doesn't touch the clone
+		default:
+			r.note(snapshot.Key{Section: snapshot.SectionOperator, Type: typ}, []byte(name))
+			model[name] = typ
+		}
+	}
+	return r
 }
 
 func requireMissing(t *rapid.T, r *roster, model map[string]snapshot.KeyType) {

@@ -218,3 +218,26 @@ func TestTwoJobsAreCutSideBySide(t *testing.T) {
 		}
 	})
 }
+
+// TestGroupsOfStreamsAmongTheState: what consumer groups do is part of a
+// stream, though the server doesn't announce all of it.
+func TestGroupsOfStreamsAmongTheState(t *testing.T) {
+	eachLevel(t, func(t *testing.T, mode string) {
+		s := redistest.Start(t)
+		b, c := tracked(t, s, mode), s.Client()
+		fillJob(t, c, testJob, "seed")
+		stream := testJob.Root() + ":cg:stream"
+		p := watchPauses(t, b, testJob)
+		line := &series{b: b}
+		line.take(t, statebackend.CutRequest{Job: testJob})
+		for _, cmd := range [][]any{
+			{"XREADGROUP", "GROUP", "g", "one", "COUNT", "2", "STREAMS", stream, ">"}, {"XACK", stream, "g", "3-0"},
+			{"XGROUP", "CREATE", stream, "h", "1-0"}, {"XGROUP", "SETID", stream, "g", "5-0"}, {"XADD", stream, "9-0", "f", "v"}, {"DEL", stream},
+		} {
+			run(t, c, cmd...)
+			cut, keys := line.take(t, statebackend.CutRequest{Job: testJob})
+			require.True(t, cut.Incremental, cut.FullReason)
+			requireCopy(t, p, cut, keys)
+		}
+	})
+}

@@ -54,30 +54,36 @@ func TestTheBestGradeThatIsPermitted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			setFor(t, &trackPatience, 10*time.Second)
-			b := asTracked(t, s, part.mode, part.rules...)
-			line := &series{b: b}
+			line := &series{b: asTracked(t, s, part.mode, part.rules...)}
 			cut, keys := line.take(t, statebackend.CutRequest{Job: testJob})
 			require.Equal(t, part.grade, cut.Grade)
 			require.Equal(t, part.tracking, cut.Tracking)
 			require.Equal(t, part.tracking != "", cut.Token != "")
-			require.Empty(t, snapshot.DiffKeys(alive(recorded(t, readJob(t, b, testJob)), cut), alive(keys, cut)))
-			if part.why == nil {
-				require.Empty(t, cut.GradeReason)
-			}
-			for _, w := range part.why {
-				require.Contains(t, cut.GradeReason, w)
-			}
-			require.NotContains(t, cut.GradeReason, "pw")
-			_, _, err := line.try(t, statebackend.CutRequest{Job: testJob, Grade: snapshot.GradePrecopy})
-			if part.grade == snapshot.GradePrecopy {
-				require.NoError(t, err)
-				return
-			}
-			require.ErrorIs(t, err, statebackend.ErrGrade)
-			for _, w := range part.why {
-				require.ErrorContains(t, err, w)
-			}
+			require.Empty(t, snapshot.DiffKeys(alive(recorded(t, readJob(t, line.b, testJob)), cut), alive(keys, cut)))
+			requireReasons(t, line, cut, part.why)
 		})
+	}
+}
+
+// requireReasons holds why a cut is no better against what is due, and asks
+// for grade precopy.
+func requireReasons(t *testing.T, line *series, cut statebackend.Cut, why []string) {
+	t.Helper()
+	if why == nil {
+		require.Empty(t, cut.GradeReason)
+	}
+	for _, w := range why {
+		require.Contains(t, cut.GradeReason, w)
+	}
+	require.NotContains(t, cut.GradeReason, "pw")
+	_, _, err := line.try(t, statebackend.CutRequest{Job: testJob, Grade: snapshot.GradePrecopy})
+	if cut.Grade == snapshot.GradePrecopy {
+		require.NoError(t, err)
+		return
+	}
+	require.ErrorIs(t, err, statebackend.ErrGrade)
+	for _, w := range why {
+		require.ErrorContains(t, err, w)
 	}
 }
 
@@ -108,17 +114,9 @@ func TestWhyACutIsFull(t *testing.T) {
 		fill()
 		p := watchPauses(t, b, testJob)
 		line := &series{b: b}
-		full := func(why string, req statebackend.CutRequest) statebackend.Cut {
+		full := func(why string, req statebackend.CutRequest) {
 			t.Helper()
-			req.Job = testJob
-			cut, keys := line.take(t, req)
-			require.False(t, cut.Incremental)
-			require.Contains(t, cut.FullReason, why)
-			requireCopy(t, p, cut, keys)
-			again, keys := line.take(t, statebackend.CutRequest{Job: testJob})
-			require.True(t, again.Incremental, again.FullReason)
-			requireCopy(t, p, again, keys)
-			return cut
+			requireFull(t, line, p, why, req)
 		}
 		full("", statebackend.CutRequest{})
 		full("no earlier cut is known", statebackend.CutRequest{Since: "never heard of"})
@@ -147,6 +145,19 @@ func TestWhyACutIsFull(t *testing.T) {
 		require.NotEmpty(t, cut.FullReason)
 		requireCopy(t, p, cut, keys)
 	})
+}
+
+// requireFull makes a cut that is full for that reason, and one over it.
+func requireFull(t *testing.T, line *series, p *inPause, why string, req statebackend.CutRequest) {
+	t.Helper()
+	req.Job = testJob
+	cut, keys := line.take(t, req)
+	require.False(t, cut.Incremental)
+	require.Contains(t, cut.FullReason, why)
+	requireCopy(t, p, cut, keys)
+	again, keys := line.take(t, statebackend.CutRequest{Job: testJob})
+	require.True(t, again.Incremental, again.FullReason)
+	requireCopy(t, p, again, keys)
 }
 
 // TestACheckTellsWhatWasMarked: with Check everything is read, and what was

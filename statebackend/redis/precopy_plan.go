@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	"keyframe/snapshot"
 	"keyframe/statebackend"
@@ -22,13 +20,6 @@ type rework struct {
 	gone    []string
 	// rescan: the index changed in a way that its marks don't name.
 	rescan bool
-}
-
-func (w rework) size() (n int) {
-	for i := range w.patches {
-		n += len(w.patches[i].fields) + 1
-	}
-	return n + len(w.wholes) + len(w.gone)
 }
 
 // metaNames are the job's own keys that a checkpoint carries.
@@ -240,19 +231,6 @@ func (e *trackingError) Is(target error) bool { return target == statebackend.Er
 func isTracking(err error) bool {
 	var t *trackingError
 	return errors.As(err, &t)
-}
-
-// quoteNames shows some names in an error.
-func quoteNames(names []string) string {
-	const most = 5
-	var shown []string
-	for _, n := range names[:min(len(names), most)] {
-		shown = append(shown, strconv.Quote(n))
-	}
-	if len(names) > most {
-		shown = append(shown, fmt.Sprintf("and %d more", len(names)-most))
-	}
-	return strings.Join(shown, ", ")
 }
 
 // forget takes names that have left the index out of the plan.

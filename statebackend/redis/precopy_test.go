@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"testing"
 
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"keyframe/internal/redistest"
@@ -41,6 +42,26 @@ func TestAPrecopyHasAllThatIsThereAndChangesNothingI9(t *testing.T) {
 	})
 }
 
+// changeSome changes some keys of fillJob in every way.
+func changeSome(t *testing.T, c *goredis.Client) {
+	root := testJob.Root() + ":cg:"
+	run(t, c, "HSET", root+"big", "field-7", "changed", "new", "field")
+	run(t, c, "HDEL", root+"big", "field-8", "field-9")
+	run(t, c, "SREM", root+"set:s:k", "member-3")
+	run(t, c, "SADD", root+"set:s:k", "a new one")
+	run(t, c, "ZADD", root+"zset", "-5.5", "z-17", "4", "z new")
+	run(t, c, "ZREM", root+"zset", "z-18")
+	run(t, c, "RPUSH", root+"list", "pushed")
+	run(t, c, "PEXPIRE", root+"small", "7200000")
+	run(t, c, "PERSIST", root+"expiring")
+	run(t, c, "DEL", root+"ints")
+	run(t, c, "SADD", testJob.Index(), root+"a new name")
+	run(t, c, "SET", root+"a new name", "its value")
+	run(t, c, "SREM", testJob.Index(), root+"string")
+	run(t, c, "HSET", testJob.Registry(), root+"a new name", "java.lang.String|1")
+	run(t, c, "SET", root+"nobody lists this", "x")
+}
+
 func TestAnIncrementalCutBringsOnlyWhatChanged(t *testing.T) {
 	eachLevel(t, func(t *testing.T, mode string) {
 		s := redistest.Start(t)
@@ -51,22 +72,7 @@ func TestAnIncrementalCutBringsOnlyWhatChanged(t *testing.T) {
 		line := &series{b: b}
 		line.take(t, statebackend.CutRequest{Job: testJob})
 
-		root := testJob.Root() + ":cg:"
-		run(t, c, "HSET", root+"big", "field-7", "changed", "new", "field")
-		run(t, c, "HDEL", root+"big", "field-8", "field-9")
-		run(t, c, "SREM", root+"set:s:k", "member-3")
-		run(t, c, "SADD", root+"set:s:k", "a new one")
-		run(t, c, "ZADD", root+"zset", "-5.5", "z-17", "4", "z new")
-		run(t, c, "ZREM", root+"zset", "z-18")
-		run(t, c, "RPUSH", root+"list", "pushed")
-		run(t, c, "PEXPIRE", root+"small", "7200000")
-		run(t, c, "PERSIST", root+"expiring")
-		run(t, c, "DEL", root+"ints")
-		run(t, c, "SADD", testJob.Index(), root+"a new name")
-		run(t, c, "SET", root+"a new name", "its value")
-		run(t, c, "SREM", testJob.Index(), root+"string")
-		run(t, c, "HSET", testJob.Registry(), root+"a new name", "java.lang.String|1")
-		run(t, c, "SET", root+"nobody lists this", "x")
+		changeSome(t, c)
 		var pushed []string
 		sink := &cutSink{s: line, each: func(k snapshot.Key) { pushed = append(pushed, string(k.Name)) }}
 		cut, err := b.Cut(t.Context(), statebackend.CutRequest{Job: testJob, Since: line.token}, sink)
@@ -122,6 +128,32 @@ func TestCutsThatWereNotCommittedLoseNothing(t *testing.T) {
 		run(t, c, "HSET", key(21), "field", "after")
 		cut, keys = line.take(t, statebackend.CutRequest{Job: testJob})
 		require.True(t, cut.Incremental, cut.FullReason)
+		requireCopy(t, p, cut, keys)
+	})
+}
+
+// A key that was emptied and filled again as another type is marked by its
+// members only, when a cut that was not committed lies between.
+func TestAKeyThatChangesItsTypeByItsMembers(t *testing.T) {
+	eachLevel(t, func(t *testing.T, mode string) {
+		s := redistest.Start(t)
+		b, c := tracked(t, s, mode), s.Client()
+		manyKeys(t, c, testJob, 100)
+		key := testJob.Root() + ":cg:g:topic:t:p:7:state:o:m:s:7"
+		p := watchPauses(t, b, testJob)
+		line := &series{b: b}
+		line.take(t, statebackend.CutRequest{Job: testJob})
+		run(t, c, "HDEL", key, "field")
+		line.cut(t, statebackend.CutRequest{Job: testJob})
+		run(t, c, "SADD", key, "member", "another")
+		cut, keys := line.take(t, statebackend.CutRequest{Job: testJob})
+		require.True(t, cut.Incremental, cut.FullReason)
+		requireCopy(t, p, cut, keys)
+		run(t, c, "SREM", key, "member", "another")
+		cut, keys = line.take(t, statebackend.CutRequest{Job: testJob})
+		requireCopy(t, p, cut, keys)
+		run(t, c, "ZADD", key, "1", "field")
+		cut, keys = line.take(t, statebackend.CutRequest{Job: testJob})
 		requireCopy(t, p, cut, keys)
 	})
 }
