@@ -15,6 +15,7 @@ import (
 func main() {
 	bolt.MaybeProbe()  // doesn't return in a child that probes a store file
 	bench.MaybeChild() // nor this in a child of a bench
+	collectEarly(os.Getenv)
 	os.Exit(newApp().run(context.Background(), os.Args))
 }
 
