@@ -37,6 +37,7 @@ type link struct {
 	// marks are what was written from this cut to the next link's, or to the
 	// last Take.
 	marks track.Marks
+	cost  int // bytes of marks, at most
 }
 
 // take takes the watch's marks. They are also kept with the last cut, so that
@@ -44,18 +45,26 @@ type link struct {
 func (f *follow) take() track.Marks {
 	m := f.watch.Take()
 	if n := len(f.chain); n > 0 {
-		kept := &f.chain[n-1].marks
-		kept.Merge(m)
-		boundMarks(kept)
+		f.chain[n-1].remember(m)
 	}
 	return m
 }
 
-// boundMarks keeps marks that are remembered over several Takes within what a
-// watch holds in one.
-func boundMarks(m *track.Marks) {
-	if cost := marksCost(*m); cost > track.DefaultBytes {
-		*m = track.Marks{All: true, Reason: fmt.Sprintf("more than %d bytes of names were written since the earlier checkpoint", track.DefaultBytes)}
+// remember keeps marks that were taken after the link's cut, within what a
+// watch holds in one Take.
+func (l *link) remember(m track.Marks) {
+	if !l.marks.All && len(l.marks.Keys) == 0 {
+		// Shared with who takes them: what is merged into either is merged into
+		// both anyway.
+		l.marks = m
+	} else {
+		l.marks.Merge(m)
+	}
+	l.cost += marksCost(m) // or less: some were there
+	if l.cost > track.DefaultBytes {
+		if l.cost = marksCost(l.marks); l.cost > track.DefaultBytes {
+			l.marks = track.Marks{All: true, Reason: fmt.Sprintf("more than %d bytes of names were written since the earlier checkpoint", track.DefaultBytes)}
+		}
 	}
 }
 
@@ -83,8 +92,10 @@ func (f *follow) find(token string, now serverFacts) (at int, why string) {
 		case l.replID != now.position.ReplID:
 			return -1, fmt.Sprintf("the server's replication history is another since the earlier checkpoint (%s, then %s)", l.replID, now.position.ReplID)
 		}
-		if m := f.since(i); m.All {
-			return -1, "tracking was lost: " + m.Reason
+		for _, later := range f.chain[i:] {
+			if later.marks.All {
+				return -1, "tracking was lost: " + later.marks.Reason
+			}
 		}
 		return i, ""
 	}
@@ -95,8 +106,11 @@ func (f *follow) find(token string, now serverFacts) (at int, why string) {
 }
 
 // since gives all that was written after the cut at that place, up to the last
-// Take.
+// Take. It is only to be read.
 func (f *follow) since(at int) track.Marks {
+	if at == len(f.chain)-1 {
+		return f.chain[at].marks
+	}
 	var all track.Marks
 	for i := range f.chain[at:] {
 		all.Merge(f.chain[at+i].marks)
@@ -109,7 +123,8 @@ func (f *follow) since(at int) track.Marks {
 // know of them.
 func (f *follow) add(l link, at int) {
 	if at >= 0 {
-		f.chain[at].marks = f.since(at)
+		m := f.since(at)
+		f.chain[at].marks, f.chain[at].cost = m, marksCost(m)
 		f.chain = f.chain[:at+1]
 	}
 	if len(f.chain) == chainMost {
@@ -135,4 +150,13 @@ func statebackendMarks(m track.Marks) statebackend.Marked {
 		out.Keys[name] = statebackend.MarkedKey{Whole: k.Whole, Fields: k.Fields}
 	}
 	return out
+}
+
+// mergeMarks gives what both hold; what it is given may be changed by it.
+func mergeMarks(a, b track.Marks) track.Marks {
+	if !a.All && len(a.Keys) == 0 {
+		return b
+	}
+	a.Merge(b)
+	return a
 }

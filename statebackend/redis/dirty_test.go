@@ -141,17 +141,22 @@ func TestCellsAreTheNewestOfEach(t *testing.T) {
 // TestMarksThatAreTooMuchAreAll: what is remembered over several Takes is
 // bounded as what one Take gives.
 func TestMarksThatAreTooMuchAreAll(t *testing.T) {
-	m := track.Marks{Keys: map[string]*track.Key{"k": {Fields: map[string]struct{}{}}}}
-	for i := range 200_000 {
-		m.Keys["k"].Fields[fmt.Sprintf("a field with a name that is not short %d", i)] = struct{}{}
+	some := func(name string, n int) track.Marks {
+		m := track.Marks{Keys: map[string]*track.Key{"k": {Fields: map[string]struct{}{}}}}
+		for i := range n {
+			m.Keys["k"].Fields[fmt.Sprintf("%s field with a name that is not short %d", name, i)] = struct{}{}
+		}
+		return m
 	}
-	boundMarks(&m)
-	require.False(t, m.All)
-	for i := range 300_000 {
-		m.Keys["k"].Fields[fmt.Sprintf("another field with a name that is not short %d", i)] = struct{}{}
+	var l link
+	l.remember(some("a", 200_000))
+	require.False(t, l.marks.All)
+	for range 4 {
+		l.remember(some("a", 200_000))
 	}
-	boundMarks(&m)
-	require.True(t, m.All)
-	require.Contains(t, m.Reason, "bytes of names")
-	require.False(t, statebackendMarks(m).Known)
+	require.False(t, l.marks.All, "the same ones")
+	l.remember(some("another", 300_000))
+	require.True(t, l.marks.All)
+	require.Contains(t, l.marks.Reason, "bytes of names")
+	require.False(t, statebackendMarks(l.marks).Known)
 }

@@ -286,18 +286,28 @@ const fullShare = 0.5
 func (l *link) share(m track.Marks) float64 {
 	names := max(l.roster.count, 1)
 	each := max(float64(l.elements)/float64(names), 1)
+	all := each * float64(names)
 	marked := 0.0
+	for _, k := range m.Keys {
+		marked += elementsOf(k, each)
+	}
+	if marked <= fullShare*all {
+		return marked / all // or less: not all of them are state
+	}
 	for name, k := range m.Keys {
 		if _, ok := l.roster.get([]byte(name)); !ok && !l.roster.blind {
-			continue
-		}
-		if k.Whole {
-			marked += each
-		} else {
-			marked += float64(len(k.Fields))
+			marked -= elementsOf(k, each)
 		}
 	}
-	return marked / (each * float64(names))
+	return marked / all
+}
+
+// elementsOf is how many elements of a key are marked, when a key has each.
+func elementsOf(k *track.Key, each float64) float64 {
+	if k.Whole {
+		return each
+	}
+	return float64(len(k.Fields))
 }
 
 // base reads everything, as it comes, into the first layer.

@@ -197,7 +197,7 @@ func TestTwoJobsAreCutSideBySide(t *testing.T) {
 		errs := make(chan error, len(jobs))
 		for _, job := range jobs {
 			manyKeys(t, c, job, 1500)
-			stop := scribbling(t, s, job, 1, 30, 3)
+			stop := scribbling(t, s, job, 1, 30, 3, 0)
 			defer stop()
 			go func() {
 				line := &series{b: b}

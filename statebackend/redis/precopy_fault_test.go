@@ -32,7 +32,7 @@ func TestATrackerThatIsKilledInTheMiddle(t *testing.T) {
 		b, c := tracked(t, s, mode), s.Client()
 		fillJob(t, c, testJob, "seed")
 		manyKeys(t, c, testJob, 3000)
-		stop := scribbling(t, s, testJob, 1, 40, 5)
+		stop := scribbling(t, s, testJob, 1, 40, 5, 20*time.Millisecond)
 		defer stop()
 		p := watchPauses(t, b, testJob)
 		line := &series{b: b}

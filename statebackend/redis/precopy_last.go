@@ -80,7 +80,7 @@ func (c *precopyCut) lastReads(ctx context.Context, left track.Marks) error {
 	if err != nil {
 		return err
 	}
-	left.Merge(m)
+	left = mergeMarks(left, m)
 	c.last = left
 	if c.f.level == track.LevelKeys {
 		left.Merge(streamMarks(c.roster))

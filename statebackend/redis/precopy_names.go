@@ -198,22 +198,21 @@ func (s *arenaSource) next(limit int) ([]keyInfo, error) {
 func sortNames[T any](all []T, name func(T) []byte) {
 	type ranked struct {
 		hash uint64
-		item T
+		at   int
 	}
 	by := make([]ranked, len(all))
 	for i, item := range all {
-		by[i] = ranked{snapshot.NameHash(name(item)), item}
+		by[i] = ranked{snapshot.NameHash(name(item)), i}
 	}
 	slices.SortFunc(by, func(x, y ranked) int {
 		if x.hash != y.hash {
-			if x.hash < y.hash {
-				return -1
-			}
-			return 1
+			return cmp.Compare(x.hash, y.hash)
 		}
-		return bytes.Compare(name(x.item), name(y.item))
+		return bytes.Compare(name(all[x.at]), name(all[y.at]))
 	})
+	sorted := make([]T, len(all))
 	for i, r := range by {
-		all[i] = r.item
+		sorted[i] = all[r.at]
 	}
+	copy(all, sorted)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"keyframe/snapshot"
@@ -42,7 +41,7 @@ func (p *planner) plan(m track.Marks) {
 	index := m.Keys[p.job.Index()]
 	if index != nil {
 		p.work.rescan = index.Whole
-		p.ask = slices.Collect(maps.Keys(index.Fields))
+		p.ask = fieldList(index)
 	}
 	for name, k := range m.Keys {
 		if slices.Contains(meta, name) {
@@ -53,7 +52,8 @@ func (p *planner) plan(m track.Marks) {
 			p.ask = append(p.ask, name)
 			continue
 		}
-		t, ok := p.roster.get([]byte(name))
+		id := []byte(name)
+		t, ok := p.roster.get(id)
 		if !ok {
 			continue
 		}
@@ -62,7 +62,7 @@ func (p *planner) plan(m track.Marks) {
 				continue // it is asked for
 			}
 		}
-		p.add(place{statebackend.Classify(p.job, []byte(name)), name}, k, t, ok)
+		p.add(place{statebackend.Classify(p.job, id), name}, k, t, ok)
 	}
 	slices.Sort(p.ask)
 	p.ask = slices.Compact(p.ask)
@@ -75,7 +75,16 @@ func (p *planner) add(at place, k *track.Key, t snapshot.KeyType, known bool) {
 		p.whole(at)
 		return
 	}
-	p.work.patches = append(p.work.patches, dirtyKey{at: at, typ: t, fields: slices.Sorted(maps.Keys(k.Fields))})
+	p.work.patches = append(p.work.patches, dirtyKey{at: at, typ: t, fields: fieldList(k)})
+}
+
+// fieldList gives the fields that are marked of a key. Most often it is one.
+func fieldList(k *track.Key) []string {
+	list := make([]string, 0, len(k.Fields))
+	for f := range k.Fields {
+		list = append(list, f)
+	}
+	return list
 }
 
 func (p *planner) whole(at place) {

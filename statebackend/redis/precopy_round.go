@@ -49,7 +49,7 @@ func (c *precopyCut) converge(ctx context.Context) (leave func(), left track.Mar
 		if err != nil {
 			return leave, m, err
 		}
-		left.Merge(m)
+		left = mergeMarks(left, m)
 		need := c.estimate(left)
 		if c.rounds >= roundsMost || c.out.layers >= layersMost || c.enough(weight(left), need, last) && !c.unknown(left) {
 			return leave, left, c.decide(left, 0)
@@ -171,7 +171,7 @@ var patchPiece = 8192
 // shortPatches sorts the patches, leaves those with very many fields to larges,
 // and gives the others with the number of their fields.
 func (c *precopyCut) shortPatches(all []dirtyKey) (short []dirtyKey, n int) {
-	slices.SortFunc(all, func(a, b dirtyKey) int { return comparePlaces(a.at, b.at) })
+	sortNames(all, func(k dirtyKey) []byte { return []byte(k.at.name) })
 	for i := range all {
 		k := &all[i]
 		if len(k.fields) > patchPiece {

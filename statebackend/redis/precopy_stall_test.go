@@ -140,7 +140,7 @@ func TestManyFieldsAndNamesGoInLayers(t *testing.T) {
 		fillJob(t, c, testJob, "seed")
 		manyKeys(t, c, testJob, 1000)
 		p := watchPauses(t, b, testJob)
-		stop := scribbling(t, s, testJob, 2, 60, 77)
+		stop := scribbling(t, s, testJob, 2, 60, 77, 0)
 		defer stop()
 		line := &series{b: b}
 		most := 0

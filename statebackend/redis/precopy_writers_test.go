@@ -96,9 +96,10 @@ func (w *scribbler) rare(k, other string) [][]any {
 	return [][]any{{"HSET", w.job.Registry(), k, "java.lang.String|1"}, {"SADD", w.job.Index(), k}}
 }
 
-// scribbling writes without an end until it is stopped: with each few random
-// commands two counters in one transaction.
-func scribbling(t testing.TB, s *redistest.Server, job statebackend.Job, writers, keys int, seed uint64) (stop func()) {
+// scribbling writes until it is stopped, as fast as can be or with a pause
+// between batches: with each few random commands two counters in one
+// transaction.
+func scribbling(t testing.TB, s *redistest.Server, job statebackend.Job, writers, keys int, seed uint64, pause time.Duration) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	errs := make([]error, writers)
@@ -109,6 +110,10 @@ func scribbling(t testing.TB, s *redistest.Server, job statebackend.Job, writers
 		wg.Go(func() {
 			for ctx.Err() == nil && errs[i] == nil {
 				errs[i] = scribble(c, w)
+				select {
+				case <-ctx.Done():
+				case <-time.After(pause):
+				}
 			}
 		})
 	}
@@ -168,28 +173,36 @@ func TestLayersUnderWritersEqualACopyI2(t *testing.T) {
 		b, c := tracked(t, s, mode), s.Client()
 		fillJob(t, c, testJob, "seed")
 		manyKeys(t, c, testJob, 400)
-		p := watchPauses(t, b, testJob)
-		stop := scribbling(t, s, testJob, 3, 40, seed)
-		defer stop()
-		one, _ := counterNames(testJob)
-		require.Eventually(t, func() bool { return c.Exists(t.Context(), one).Val() == 1 }, 5*time.Second, time.Millisecond)
+		w := &scribbler{job: testJob, rng: rand.New(rand.NewPCG(seed, 9)), keys: 40}
+		require.NoError(t, scribble(c, w))
 		line := &series{b: b}
-		full := 0
-		for i := range 24 {
-			req := statebackend.CutRequest{Job: testJob, MaxStall: time.Second}
-			if i%8 == 7 {
-				req.Grade = snapshot.GradePaused
-			}
-			cut, keys := line.take(t, req)
-			require.Equal(t, i+1, p.n)
-			requireCounters(t, testJob, keys)
-			requireCopy(t, p, cut, keys)
-			require.Equal(t, mode, cut.Tracking)
-			if !cut.Incremental {
-				full++
-				require.True(t, i == 0 || cut.FullReason != "", i)
-			}
-		}
-		require.Less(t, full, 12, "three are of grade paused, one is the first, and some have much to tell")
+		// So fast that most of them are full, and so that most are incremental.
+		cutWhileWriting(t, line, mode, 10, scribbling(t, s, testJob, 3, 40, seed, 0))
+		n := cutWhileWriting(t, line, mode, 14, scribbling(t, s, testJob, 3, 40, seed+1, 100*time.Millisecond))
+		require.Greater(t, n, 7)
 	})
+}
+
+// cutWhileWriting makes cuts of a line, and tells how many were incremental.
+func cutWhileWriting(t *testing.T, line *series, mode string, cuts int, stop func()) (increments int) {
+	t.Helper()
+	defer stop()
+	p := watchPauses(t, line.b, testJob)
+	for i := range cuts {
+		req := statebackend.CutRequest{Job: testJob, MaxStall: time.Second}
+		if i%8 == 7 {
+			req.Grade = snapshot.GradePaused
+		}
+		cut, keys := line.take(t, req)
+		require.Equal(t, i+1, p.n)
+		requireCounters(t, testJob, keys)
+		requireCopy(t, p, cut, keys)
+		require.Equal(t, mode, cut.Tracking)
+		if cut.Incremental {
+			increments++
+		} else {
+			require.True(t, i == 0 || cut.FullReason != "", i)
+		}
+	}
+	return increments
 }
