@@ -23,12 +23,13 @@ import (
 // hookSink runs do once, when the n-th key begins: in the middle of the cut.
 type hookSink struct {
 	snapshot.Recorder
-	n  int
-	do func()
+	n     int
+	named string
+	do    func()
 }
 
 func (s *hookSink) BeginKey(k snapshot.Key) error {
-	if s.n--; s.n == 0 {
+	if s.n--; s.n == 0 || s.named != "" && string(k.Name) == s.named {
 		s.do()
 	}
 	return s.Recorder.BeginKey(k)
@@ -152,6 +153,26 @@ func TestAPauseThatSomebodyEndsFailsTheCut(t *testing.T) {
 		_, err := b.Cut(t.Context(), job, sink)
 		require.ErrorIs(t, err, statebackend.ErrPauseExpired)
 		require.ErrorContains(t, err, "CLIENT UNPAUSE")
+	})
+	t.Run("a key that changes by it is not to blame", func(t *testing.T) {
+		setFor(t, &wholeLimit, 2_000)
+		key := testJob.Root() + ":cg:paged"
+		for i := range 40 {
+			words := []any{}
+			for j := range 100 {
+				words = append(words, fmt.Sprintf("field %d", i*100+j), j*3)
+			}
+			require.NoError(t, c.HSet(t.Context(), key, words...).Err())
+		}
+		require.NoError(t, c.SAdd(t.Context(), testJob.Index(), key).Err())
+		sink := &hookSink{named: key, do: func() {
+			require.NoError(t, c.ClientUnpause(t.Context()).Err())
+			require.NoError(t, c.Del(t.Context(), key).Err())
+		}}
+		_, err := b.Cut(t.Context(), job, sink)
+		require.ErrorIs(t, err, statebackend.ErrPauseExpired)
+		require.ErrorContains(t, err, "writes were done")
+		require.ErrorContains(t, err, fmt.Sprintf("%q", key))
 	})
 	t.Run("without the canary a write still tells", func(t *testing.T) {
 		blind := as(t, s, 0, "allkeys", "allcommands", "-pfcount")

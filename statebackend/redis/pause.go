@@ -237,12 +237,23 @@ func (p *pause) tooLate() error {
 		statebackend.ErrPauseExpired, time.Since(p.began).Round(time.Millisecond), p.total)
 }
 
-// explain tells a read that was cut off by the end of the lease from others.
+// explain tells a read that failed by the end of the pause from others: it was
+// cut off, or its key has changed under it.
 func (p *pause) explain(err error) error {
-	if time.Now().Before(p.safe) {
+	if !time.Now().Before(p.safe) {
+		return fmt.Errorf("%w (%w)", p.tooLate(), err)
+	}
+	if !errors.Is(err, statebackend.ErrChanged) || !p.clean {
 		return err
 	}
-	return fmt.Errorf("%w (%w)", p.tooLate(), err)
+	f, askErr := p.facts()
+	if askErr != nil {
+		return err // the question was only to say more
+	}
+	if ended := p.compare(f); ended != nil {
+		return fmt.Errorf("%w (%w)", ended, err)
+	}
+	return err
 }
 
 // prove fails unless nobody can have written since the pause began.
