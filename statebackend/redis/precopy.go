@@ -189,6 +189,7 @@ func (c *precopyCut) begin(ctx context.Context) error {
 	if err := c.proveWatch(ctx); err != nil {
 		return err
 	}
+	c.f.take() // what only a question tells, such as a SWAPDB some time ago
 	if err := c.choose(); err != nil {
 		return err
 	}

@@ -174,7 +174,11 @@ func (c *precopyCut) finish(cut statebackend.Cut, sources *patchBuffer) (stateba
 func (c *precopyCut) remember(cut *statebackend.Cut) {
 	if c.req.Check && c.req.Since != "" {
 		if since, why := c.f.find(c.req.Since, c.pause.first); since >= 0 {
-			cut.Marked = statebackendMarks(c.f.since(since))
+			marks := c.f.since(since)
+			if c.f.level == track.LevelKeys {
+				marks.Merge(streamMarks(c.roster)) // nobody tells of their groups
+			}
+			cut.Marked = statebackendMarks(marks)
 		} else {
 			cut.Marked = statebackend.Marked{Reason: why}
 		}
