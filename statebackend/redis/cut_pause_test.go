@@ -154,26 +154,14 @@ func TestAPauseThatSomebodyEndsFailsTheCut(t *testing.T) {
 		require.ErrorIs(t, err, statebackend.ErrPauseExpired)
 		require.ErrorContains(t, err, "CLIENT UNPAUSE")
 	})
-	t.Run("a key that changes by it is not to blame", func(t *testing.T) {
-		setFor(t, &wholeLimit, 2_000)
-		key := testJob.Root() + ":cg:paged"
-		for i := range 40 {
-			words := []any{}
-			for j := range 100 {
-				words = append(words, fmt.Sprintf("field %d", i*100+j), j*3)
-			}
-			require.NoError(t, c.HSet(t.Context(), key, words...).Err())
-		}
-		require.NoError(t, c.SAdd(t.Context(), testJob.Index(), key).Err())
-		sink := &hookSink{named: key, do: func() {
-			require.NoError(t, c.ClientUnpause(t.Context()).Err())
-			require.NoError(t, c.Del(t.Context(), key).Err())
-		}}
-		_, err := b.Cut(t.Context(), job, sink)
-		require.ErrorIs(t, err, statebackend.ErrPauseExpired)
-		require.ErrorContains(t, err, "writes were done")
-		require.ErrorContains(t, err, fmt.Sprintf("%q", key))
-	})
+	for name, then := range map[string]func(key string) error{
+		"is gone": func(key string) error { return c.Del(t.Context(), key).Err() },
+		"is of another type": func(key string) error {
+			return c.Eval(t.Context(), `redis.call('DEL', KEYS[1]) redis.call('RPUSH', KEYS[1], 'x') return 1`, []string{key}).Err()
+		},
+	} {
+		t.Run("a key that "+name+" by it is not to blame", func(t *testing.T) { notToBlame(t, b, c, then) })
+	}
 	t.Run("without the canary a write still tells", func(t *testing.T) {
 		blind := as(t, s, 0, "allkeys", "allcommands", "-pfcount")
 		sink := &hookSink{n: 4000, do: func() {
@@ -191,6 +179,30 @@ func TestAPauseThatSomebodyEndsFailsTheCut(t *testing.T) {
 		require.NoError(t, err, "a save is no write")
 	})
 	requireUnpaused(t, c)
+}
+
+// notToBlame ends the pause in the middle of the reading of a key, which then
+// becomes another.
+func notToBlame(t *testing.T, b *Backend, c *goredis.Client, then func(key string) error) {
+	setFor(t, &wholeLimit, 2_000)
+	key := testJob.Root() + ":cg:paged"
+	require.NoError(t, c.Del(t.Context(), key).Err())
+	for i := range 40 {
+		words := []any{}
+		for j := range 100 {
+			words = append(words, fmt.Sprintf("field %d", i*100+j), j*3)
+		}
+		require.NoError(t, c.HSet(t.Context(), key, words...).Err())
+	}
+	require.NoError(t, c.SAdd(t.Context(), testJob.Index(), key).Err())
+	sink := &hookSink{named: key, do: func() {
+		require.NoError(t, c.ClientUnpause(t.Context()).Err())
+		require.NoError(t, then(key))
+	}}
+	_, err := b.Cut(t.Context(), statebackend.CutRequest{Job: testJob}, sink)
+	require.ErrorIs(t, err, statebackend.ErrPauseExpired)
+	require.ErrorContains(t, err, "writes were done")
+	require.ErrorContains(t, err, fmt.Sprintf("%q", key))
 }
 
 func TestAMasterThatIsMadeAReplicaFailsTheCut(t *testing.T) {

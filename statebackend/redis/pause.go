@@ -243,7 +243,9 @@ func (p *pause) explain(err error) error {
 	if !time.Now().Before(p.safe) {
 		return fmt.Errorf("%w (%w)", p.tooLate(), err)
 	}
-	if !errors.Is(err, statebackend.ErrChanged) || !p.clean {
+	var key *statebackend.KeyError
+	about := errors.As(err, &key) || errors.Is(err, statebackend.ErrChanged)
+	if !about || !p.clean || errors.Is(err, statebackend.ErrUnreachable) {
 		return err
 	}
 	f, askErr := p.facts()
