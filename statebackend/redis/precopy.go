@@ -146,6 +146,9 @@ func (c *precopyCut) run(ctx context.Context) (statebackend.Cut, error) {
 	}
 	release := c.conn.Bind(ctx)
 	defer release()
+	if err := c.fewPending(); err != nil {
+		return statebackend.Cut{}, err
+	}
 	if err := c.begin(ctx); err != nil {
 		return statebackend.Cut{}, err
 	}

@@ -156,6 +156,11 @@ func TestSourcesAreWholeInTheLastLayer(t *testing.T) {
 			require.Equal(t, want.Positions, cut.Positions)
 			require.Empty(t, snapshot.DiffKeys(withoutTimes(paused), withoutTimes(keys)))
 		}
+		setFor(t, &pendingMost, 3)
+		cut, keys := line.take(t, statebackend.CutRequest{Job: testJob, Sources: refs})
+		require.Equal(t, snapshot.GradePaused, cut.Grade)
+		require.Contains(t, cut.GradeReason, "pending entries")
+		require.NotEmpty(t, keys)
 	})
 }
 

@@ -97,7 +97,7 @@ func TestAPrecopyThatIsCutAtEachCall(t *testing.T) {
 	require.NoError(t, c.HSet(t.Context(), testJob.Record(), "incarnation", "inc", "epoch", "2").Err())
 	digest := allDigest(t, c)
 	for _, silent := range []bool{false, true} {
-		for k := 1; ; k += 2 {
+		for k := 1; ; k += 5 {
 			f := &fault{left: k, silent: silent}
 			b := tracked(t, s, TrackKeys)
 			b.wrap = f.wrap

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"errors"
+	"fmt"
 
 	"keyframe/snapshot"
 	"keyframe/statebackend"
@@ -119,4 +120,31 @@ func (r *cutReader) frontierBatch(batch []keyInfo, there map[string]bool) (odd [
 		}
 	}
 	return odd, err
+}
+
+// pendingMost is up to how many pending entries the sources' groups may have
+// in all for grade precopy, which keeps them in memory while writers are held:
+// some 100 bytes each. A variable for tests.
+var pendingMost uint64 = 200_000
+
+// fewPending refuses sources whose pending entries are too many.
+func (c *precopyCut) fewPending() error {
+	var pending uint64
+	for _, ref := range c.req.Sources {
+		n, err := c.reader.partitions(ref.Topic)
+		if err != nil {
+			return err
+		}
+		positions, err := c.reader.positions(ref, n)
+		if err != nil {
+			return err
+		}
+		for _, p := range positions {
+			pending += p.Pending
+		}
+	}
+	if pending > pendingMost {
+		return &trackingError{fmt.Sprintf("the sources' groups have %d pending entries, and up to %d are read while writers are held for a moment: acknowledge them", pending, pendingMost)}
+	}
+	return nil
 }

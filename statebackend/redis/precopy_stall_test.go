@@ -144,7 +144,7 @@ func TestManyFieldsAndNamesGoInLayers(t *testing.T) {
 		defer stop()
 		line := &series{b: b}
 		most := 0
-		for range 8 {
+		for range 4 {
 			if line.manifest != nil && len(line.manifest.Layers) > 16 { // as the coordinator does
 				line = &series{b: b}
 			}

@@ -163,7 +163,9 @@ func (t *trackers) attachAt(ctx context.Context, level track.Level, job statebac
 	}
 	t.mu.Lock()
 	patience := trackAgain
-	if !t.waited[level] {
+	if !t.waited[level] || f.follow != nil && f.follow.level == level {
+		// What is known of the job's writes is worth waiting for a link that
+		// is taken up again.
 		patience, t.waited[level] = trackPatience, true
 	}
 	t.mu.Unlock()
