@@ -3,6 +3,8 @@ package torture
 import (
 	"context"
 	"math/rand/v2"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +25,7 @@ type monkey struct {
 	link   *link
 	c      *redis.Client
 	did    map[string]int
+	last   string
 	freed  bool // somebody else's UNPAUSE: copies may be of after it
 }
 
@@ -62,9 +65,10 @@ func newMonkey(t *testing.T, rng *rand.Rand, server *redistest.Server, link *lin
 // begin; end waits for it and makes everything well again. harmful says that
 // the checkpoint may fail by it.
 func (m *monkey) act(usual time.Duration) (harmful bool, end func()) {
-	all := pranks()
+	all := slices.DeleteFunc(pranks(), func(p prank) bool { return !strings.Contains(p.name, os.Getenv("SOAK_PRANK")) })
 	p := all[m.rng.IntN(len(all))]
 	m.did[p.name]++
+	m.last = p.name
 	wait := time.NewTimer(time.Duration(m.rng.Int64N(int64(usual) + 1)))
 	stop := make(chan struct{})
 	var wg sync.WaitGroup

@@ -48,7 +48,8 @@ func soakRate(t *testing.T, short bool) int {
 // checkpointed (I5); and no writer sees an error or loses a write.
 //
 // SOAK says for how long, SOAK_RATE how many commands a second are written. A
-// failure prints what repeats its choices: KEYFRAME_SEED and SOAK_ROUND.
+// failure prints what repeats its choices: KEYFRAME_SEED and SOAK_ROUND. With
+// SOAK_PRANK nothing else is done to it than what has that text in its name.
 func TestSoak(t *testing.T) {
 	total := soakFor(t)
 	short, ways := total < time.Minute, ways
@@ -122,7 +123,7 @@ func (r *rig) take(i int) {
 	r.mu.Lock()
 	r.copies, r.digests, r.copied, r.copyErr = copies, digests, nil, nil
 	r.mu.Unlock()
-	r.monkey.freed = false
+	r.monkey.freed, r.monkey.last = false, "nothing"
 	end := func() {}
 	if r.rng.IntN(3) == 0 {
 		var harmful bool
@@ -207,7 +208,7 @@ func (r *rig) failed(st coordinator.Status) {
 	require.NotNil(t, st.Checkpoint.Failure, r.repeat)
 	f := st.Checkpoint.Failure
 	r.tally.count("failed", fmt.Sprintf("%s (%s)", f.Reason, r.way.name))
-	t.Logf("attempt %d failed: %s: %s", st.Checkpoint.ID, f.Reason, f.Message)
+	t.Logf("attempt %d failed (what was done: %s): %s: %s", st.Checkpoint.ID, r.monkey.last, f.Reason, f.Message)
 	require.Less(t, time.Since(r.harmed), harmTime, "attempt %d failed though nothing was done to it: %s: %s; %s", st.Checkpoint.ID, f.Reason, f.Message, r.repeat)
 	require.True(t, mayFail[f.Reason], "attempt %d: %s: %s; %s", st.Checkpoint.ID, f.Reason, f.Message, r.repeat)
 }
