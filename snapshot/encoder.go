@@ -10,6 +10,9 @@ import (
 const (
 	// DefaultChunkTarget is the raw size at which a chunk is sealed.
 	DefaultChunkTarget = 1 << 20
+	// LayerChunkTarget is the most at which a chunk of a layer is sealed: many
+	// layers may be read side by side, with two chunks each in memory.
+	LayerChunkTarget = 256 << 10
 	// MaxChunkTarget leaves room below MaxChunk for one name and one field
 	// of the largest size.
 	MaxChunkTarget = 4 << 20

@@ -91,6 +91,7 @@ func (e *Encoder) NextLayer() error {
 	if err := e.layers.unsorted; err != nil {
 		return e.fail(fmt.Errorf("no layer can stand over this one: %w", err))
 	}
+	e.target = min(e.target, LayerChunkTarget)
 	return e.endLayer()
 }
 
