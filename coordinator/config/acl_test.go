@@ -160,6 +160,7 @@ var rare = map[string]string{
 	"select":      "a database other than 0",
 	"unwatch":     "a note that comes too late",
 	"hlen":        "a hash that is read in pages",
+	"hrandfield":  "many small hashes of one state",
 	"zcard":       "a sorted set that is read in pages",
 	"zscan":       "a sorted set among the operator state",
 	"zmscore":     "the same",

@@ -42,6 +42,7 @@ type pausedCut struct {
 	conn     *resp.Conn // reads the state
 	pause    *pause
 	exactTTL bool
+	bounded  bool
 	info     serverFacts
 	lacks    []string // rights that a better grade needs
 }
@@ -88,7 +89,7 @@ func (c *pausedCut) look(ctx context.Context, limit *limiter) error {
 	if err != nil {
 		return err
 	}
-	c.exactTTL, c.lacks = rights.exactTTL, rights.lacks
+	c.exactTTL, c.bounded, c.lacks = rights.exactTTL, rights.bounded, rights.lacks
 	_, err = c.readJob(ctx)
 	return err
 }
@@ -131,7 +132,7 @@ func (c *pausedCut) read(ctx context.Context) (statebackend.Cut, error) {
 	}
 	r := &cutReader{
 		stream: stream{conn: c.conn, sink: c.sink, check: c.pause.check},
-		b:      c.b, job: c.req.Job, version: c.info.version, exactTTL: c.exactTTL,
+		b:      c.b, job: c.req.Job, version: c.info.version, exactTTL: c.exactTTL, bounded: c.bounded,
 		dial: func() (*resp.Conn, error) { return c.b.dial(ctx) },
 	}
 	defer r.hangUp()

@@ -62,6 +62,7 @@ func precopyRights(req statebackend.CutRequest) []cutRight {
 // cutProbe is what the look at the rights found.
 type cutProbe struct {
 	exactTTL bool     // the server knows PEXPIRETIME (from 7.0 on)
+	bounded  bool     // the user may read a hash by HRANDFIELD (from 6.2 on)
 	lacks    []string // rights that only grade precopy needs
 }
 
@@ -91,6 +92,12 @@ func (b *Backend) checkCutRights(ctx context.Context, req statebackend.CutReques
 	} else if err != nil {
 		probe.lacks = append(probe.lacks, "a server of version 6.2 or later")
 	}
+	// Not needed: hashes are read by other commands too.
+	denied, err := b.queueRights(conn, []cutRight{onKey(req.Job.Index(), "HRANDFIELD", "1", "WITHVALUES")})
+	if err != nil && !isUnknownCommand(err) {
+		return probe, err
+	}
+	probe.bounded = err == nil && len(denied) == 0
 	ttl := onKey(req.Job.Index(), "PEXPIRETIME")
 	probe.exactTTL = true
 	lacks, err := b.queueRights(conn, []cutRight{ttl})

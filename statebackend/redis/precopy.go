@@ -176,7 +176,7 @@ func (c *precopyCut) prepare(ctx context.Context) error {
 	}
 	c.reader = &cutReader{
 		stream: stream{conn: c.conn, check: func() error { return context.Cause(ctx) }},
-		b:      c.b, job: c.req.Job, version: c.info.version, exactTTL: c.exactTTL,
+		b:      c.b, job: c.req.Job, version: c.info.version, exactTTL: c.exactTTL, bounded: c.bounded,
 		loose: true, odd: c.noteOdd,
 		dial: func() (*resp.Conn, error) { return c.b.dialLimited(ctx, c.limit) },
 	}

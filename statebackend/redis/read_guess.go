@@ -12,19 +12,31 @@ import (
 // mostGuesses is how many states are told apart by guesses.
 const mostGuesses = 4096
 
-// guesses are the types that the keys of each state had so far. All keys of
-// one state are of one type where nobody meddles, so a key's type need not be
-// asked for: a command for another type is refused with WRONGTYPE, and then
-// asking is made up for.
-type guesses map[string]snapshot.KeyType
+// guesses are what the keys of each state were so far. All keys of one state
+// are of one type where nobody meddles, so a key's type need not be asked for:
+// a command for another type is refused with WRONGTYPE, and then asking is made
+// up for.
+type guesses map[string]*guess
+
+// guess is what was seen of the keys of one state.
+type guess struct {
+	typ     snapshot.KeyType // TypeMissing: several, so there is no guess
+	sized   int64            // keys whose size is known
+	bytes   int64            // their sizes
+	largest int64            // of them
+	over    int64            // keys that were larger than expected
+}
 
 // noGuess is for states whose keys have several types.
 const noGuess = snapshot.TypeMissing
 
-// of gives the type that a key should have; false where it has to be asked for.
-func (g guesses) of(name []byte) (snapshot.KeyType, bool) {
-	t, ok := g[string(stateOf(name))]
-	return t, ok && t != noGuess
+// of gives what is known of the state of a key, nil for nothing. Its type is
+// known then.
+func (g guesses) of(name []byte) *guess {
+	if s := g[string(stateOf(name))]; s != nil && s.typ != noGuess {
+		return s
+	}
+	return nil
 }
 
 // saw learns the type of a key. What is read by other means than by elements
@@ -34,13 +46,13 @@ func (g guesses) saw(name []byte, t snapshot.KeyType) {
 		return
 	}
 	state := stateOf(name)
-	was, ok := g[string(state)]
+	was := g[string(state)]
 	switch {
-	case state == nil || !ok && len(g) >= mostGuesses:
-	case !ok:
-		g[string(state)] = t
-	case was != t:
-		g[string(state)] = noGuess
+	case state == nil || was == nil && len(g) >= mostGuesses:
+	case was == nil:
+		g[string(state)] = &guess{typ: t}
+	case was.typ != t:
+		was.typ = noGuess
 	}
 }
 
@@ -101,7 +113,7 @@ func (r *cutReader) beside() (*cutReader, error) {
 		r.second = &cutReader{
 			stream: stream{conn: conn, sink: r.sink, check: r.check},
 			b:      r.b, job: r.job, version: r.version, exactTTL: r.exactTTL, noExpiry: r.noExpiry,
-			loose: r.loose, odd: r.odd, dial: r.dial,
+			loose: r.loose, odd: r.odd, dial: r.open,
 		}
 	}
 	return r.second, r.check()

@@ -11,24 +11,13 @@ import (
 
 // askInfo sends the questions about what a key is.
 func (r *cutReader) askInfo(k *keyInfo) error {
-	if k.typ, k.guessed = r.types.of(k.name); !k.guessed {
-		if err := sendKey(r.conn, k.name, "TYPE"); err != nil {
-			return err
-		}
+	if k.state = r.types.of(k.name); k.state != nil {
+		k.typ, k.guessed = k.state.typ, true
+	} else if err := sendKey(r.conn, k.name, "TYPE"); err != nil {
+		return err
 	}
-	switch {
-	case r.noExpiry:
-	case r.exactTTL:
-		if err := sendKey(r.conn, k.name, "PEXPIRETIME"); err != nil {
-			return err
-		}
-	default:
-		if err := r.conn.Command("TIME"); err != nil {
-			return err
-		}
-		if err := sendKey(r.conn, k.name, "PTTL"); err != nil {
-			return err
-		}
+	if err := r.askExpiry(k.name); err != nil {
+		return err
 	}
 	return sendMemoryUsage(r.conn, k.name)
 }
@@ -91,6 +80,7 @@ func (r *cutReader) takeSize(k *keyInfo) error {
 		return h.Err
 	case h.Kind == resp.Integer:
 		k.size = h.Int
+		k.state.measured(h.Int)
 	case h.Nil() && k.guessed && (r.noExpiry || k.expireAt == goneAlready):
 		k.typ, k.expireAt = snapshot.TypeMissing, 0 // it was not there at all
 	case h.Nil() && k.typ != snapshot.TypeMissing:

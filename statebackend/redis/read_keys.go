@@ -21,6 +21,7 @@ type cutReader struct {
 	job      statebackend.Job
 	version  string  // of the server
 	exactTTL bool    // the server knows PEXPIRETIME
+	bounded  bool    // the user may read a hash by HRANDFIELD
 	noExpiry bool    // no key of the database expires, so none is asked when
 	types    guesses // nil for asking each key's type
 
@@ -52,6 +53,7 @@ type keyInfo struct {
 	section  snapshot.Section
 	typ      snapshot.KeyType
 	guessed  bool   // the type was not asked for
+	state    *guess // of what the key's state is known by; nil for nothing
 	typeName string // of an opaque one
 	expireAt int64  // ms since 1970, 0 for none
 	size     int64  // about how many bytes its content takes in the server
@@ -208,9 +210,6 @@ func (r *cutReader) open() (*resp.Conn, error) {
 }
 
 func (r *cutReader) hangUp() {
-	if r.second != nil {
-		r.second.hangUp()
-	}
 	for _, conn := range r.further {
 		_ = conn.Close() // every reply was read, or the cut has failed
 	}

@@ -47,11 +47,13 @@ func (q *queue[T]) pop() T {
 type plan uint8
 
 const (
-	planAsk   plan = iota // first ask what it is
-	planNone              // there is no key: nothing is read
-	planGone              // its expiry has passed since it was listed
-	planWhole             // by one reply
-	planPaged             // page by page, when no reply is outstanding
+	planAsk    plan = iota // first ask what it is
+	planNone               // there is no key: nothing is read
+	planGone               // its expiry has passed since it was listed
+	planWhole              // by one reply
+	planReady              // will be planDirect when the keys before it are known
+	planDirect             // by one reply, of which the command bounds the elements
+	planPaged              // page by page, when no reply is outstanding
 )
 
 // keyPipe reads keys over one connection, with the questions what keys are and
@@ -65,7 +67,8 @@ type keyPipe struct {
 	asked  queue[*keyInfo] // outstanding, by plan; planNone and planGone need no reply
 	known  queue[*keyInfo] // to be read
 	batch  []keyInfo       // to be asked about
-	infos  int             // outstanding
+	infos  int             // outstanding, and keys behind them that wait for them
+	direct int             // outstanding contents whose size was not asked for
 	bytes  int64           // of contents outstanding
 	refill int             // when so few are outstanding, ask for more
 	taken  int             // replies, for looking at the clock now and then
@@ -121,15 +124,11 @@ func (p *keyPipe) ask() error {
 	if err := p.askContents(); err != nil {
 		return err
 	}
-	large := p.known.len() > 0 && p.known.front().plan == planPaged
-	for len(p.batch) > 0 && !large && p.infos < infosMost && p.known.len() < infosMost {
-		k := &p.batch[0]
-		p.batch = p.batch[1:]
-		p.infos++
-		p.asked.push(k)
-		if err := p.askInfo(k); err != nil {
-			return p.keyFailed(k, err)
-		}
+	if err := p.askInfos(); err != nil {
+		return err
+	}
+	if err := p.askContents(); err != nil {
+		return err
 	}
 	if p.asked.len() == before {
 		return nil
@@ -138,18 +137,56 @@ func (p *keyPipe) ask() error {
 	return p.keyFailed(p.asked.front(), p.conn.Flush())
 }
 
+// askInfos asks what the next keys are, as far as that has to be known.
+func (p *keyPipe) askInfos() error {
+	for len(p.batch) > 0 && p.infos < infosMost && p.known.len() < infosMost {
+		if p.known.len() > 0 && p.known.front().plan == planPaged {
+			return nil
+		}
+		k := &p.batch[0]
+		p.batch = p.batch[1:]
+		if p.readsDirectly(k) {
+			// Keys stay in their order: it waits for those whose kind is asked for.
+			if p.infos == 0 {
+				k.plan = planDirect
+				p.known.push(k)
+				continue
+			}
+			k.plan = planReady
+		} else if err := p.askInfo(k); err != nil {
+			return p.keyFailed(k, err)
+		}
+		p.infos++
+		p.asked.push(k)
+	}
+	return nil
+}
+
+// askContents asks for the contents of the keys that are known, up to the first
+// large one.
 func (p *keyPipe) askContents() error {
 	for p.known.len() > 0 && p.asked.len() < askedMost {
 		k := p.known.front()
-		if k.plan == planPaged || k.plan == planWhole && p.bytes > 0 && p.bytes+k.size > contentBytes {
+		content := k.plan == planWhole || k.plan == planDirect
+		switch {
+		case k.plan == planPaged,
+			content && p.bytes > 0 && p.bytes+k.size > contentBytes,
+			k.plan == planDirect && p.direct >= directMost:
 			return nil
 		}
 		p.asked.push(p.known.pop())
-		if k.plan != planWhole {
+		if !content {
 			continue
 		}
 		p.bytes += k.size
-		if err := p.askWhole(k); err != nil {
+		var err error
+		if k.plan == planDirect {
+			p.direct++
+			err = p.askDirect(k)
+		} else {
+			err = p.askWhole(k)
+		}
+		if err != nil {
 			return p.keyFailed(k, err)
 		}
 	}
@@ -180,10 +217,19 @@ func (p *keyPipe) take() error {
 		}
 		p.known.push(k)
 		return nil
+	case planReady:
+		p.infos--
+		k.plan = planDirect
+		p.known.push(k)
+		return nil
 	case planNone:
 		return p.keyFailed(k, p.missing(k))
 	case planGone:
 		return p.keyFailed(k, p.vanished(k))
+	case planDirect:
+		p.bytes -= k.size
+		p.direct--
+		return p.keyFailed(k, p.takeDirect(k))
 	}
 	p.bytes -= k.size
 	return p.keyFailed(k, p.takeWhole(k))
