@@ -128,7 +128,7 @@ func showDetail(w io.Writer, d api.Detail, now time.Time) {
 	line(w, string(d.Kind), "%s of job %s, %s", nameOf(d.Checkpoint), quoted(d.Job), d.State)
 	line(w, "trigger", "%s, started %s (%s ago)", d.Trigger, when(d.StartedAt), since(d.StartedAt, now))
 	if d.Failure != nil {
-		line(w, "failure", "%s: %s", d.Failure.Reason, quoted(d.Failure.Message))
+		line(w, "failure", "%s: %s", d.Failure.Reason, sentence(d.Failure.Message))
 	}
 	if m := marks(d.Checkpoint); m != "" && d.Failure == nil {
 		line(w, "remarks", "%s", m)

@@ -15,7 +15,7 @@ func showHow(w io.Writer, c snapshot.Checkpoint) {
 	case c.Incremental:
 		line(w, "read", "incremental: what had changed since checkpoint %d", c.Parent)
 	case c.FullReason != "":
-		line(w, "read", "all: %s", quoted(c.FullReason))
+		line(w, "read", "all: %s", sentence(c.FullReason))
 	default:
 		line(w, "read", "all")
 	}
@@ -27,7 +27,7 @@ func showHow(w io.Writer, c snapshot.Checkpoint) {
 		line(w, "tracking", "by %s%s", c.Tracking, rounds)
 	}
 	if c.GradeReason != "" {
-		line(w, "no better", "%s", quoted(c.GradeReason))
+		line(w, "no better", "%s", sentence(c.GradeReason))
 	}
 	if len(c.Hot) > 0 {
 		line(w, "hot keys", "%s", hot(c.Hot))
@@ -49,7 +49,7 @@ func verdict(c snapshot.Checkpoint) string {
 	if c.SelfChecked {
 		return fmt.Sprintf("compared with checkpoint %d: what tracking believed was right for every key", c.Parent)
 	}
-	return "not compared: " + quoted(c.FullReason)
+	return "not compared: " + sentence(c.FullReason)
 }
 
 // extent is what a completed checkpoint read, for a table.

@@ -33,10 +33,13 @@ func TestShowSaysHowACheckpointWasRead(t *testing.T) {
 	} {
 		require.Contains(t, b.String(), line)
 	}
+	// The remedy stands at the end of a reason, however long that is.
+	d.GradeReason = strings.Repeat("tracking by fields is denied; ", 20) + "grant +psync +replconf"
 	d.Incremental, d.FullReason = false, "tracking was lost"
 	b.Reset()
 	showDetail(&b, d, at)
 	require.Contains(t, b.String(), "read             all: tracking was lost\n")
+	require.Contains(t, b.String(), "grant +psync +replconf\n")
 }
 
 func TestExtentAndVerdict(t *testing.T) {

@@ -130,6 +130,12 @@ func quoted(s string) string {
 		}
 		return fmt.Sprintf("%s… (%d bytes)", quoted(s[:cut]), len(s))
 	}
+	return sentence(s)
+}
+
+// sentence is quoted for a text that must be read to its end, since the remedy
+// stands there.
+func sentence(s string) string {
 	for _, r := range s {
 		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			return strconv.Quote(s)

@@ -35,7 +35,22 @@ func (f File) problems() Problems {
 		l.all = append(l.all, j.problems("jobs["+strconv.Itoa(i)+"]")...)
 	}
 	f.checkTwins(&l)
+	f.checkTracking(&l)
 	return l.all
+}
+
+// checkTracking refuses jobs that insist on what redis.tracking switches off:
+// each of their checkpoints would fail.
+func (f File) checkTracking(l *list) {
+	if f.Redis.Tracking != TrackOff {
+		return
+	}
+	for i, j := range f.Jobs {
+		if j.Checkpoint.Grade == snapshot.GradePrecopy {
+			l.add(fmt.Sprintf("jobs[%d].checkpoint.grade", i), string(j.Checkpoint.Grade),
+				"it follows writes, and redis.tracking is off: set redis.tracking to auto, or the grade to paused")
+		}
+	}
 }
 
 // leastCompactAbove keeps a compaction from being due again after itself: a

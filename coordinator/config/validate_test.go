@@ -175,3 +175,11 @@ func TestProblemsInOneLineEach(t *testing.T) {
 	require.Equal(t, "2 problems\n  x: 1\n  line 4: 2", two.Error())
 	require.Equal(t, 2, strings.Count(two.Error(), "\n"))
 }
+
+func TestAGradeThatTrackingRulesOut(t *testing.T) {
+	_, err := Parse([]byte("redis: {tracking: off}\njobs: [{name: a, checkpoint: {grade: precopy}}]\n"))
+	require.ErrorContains(t, err, "jobs[0].checkpoint.grade")
+	require.ErrorContains(t, err, "redis.tracking is off")
+	_, err = Parse([]byte("redis: {tracking: off}\njobs: [{name: a, checkpoint: {grade: auto}}]\n"))
+	require.NoError(t, err)
+}
