@@ -48,7 +48,7 @@ func (r *payloadReader) read(body []byte, compact bool) (summary, error) {
 		}
 		if kind == rdbHash {
 			if r.fields.repeats(e.Field) {
-				return summary{}, fmt.Errorf("field %.200q comes twice", e.Field)
+				return summary{}, errTwice(e.Field)
 			}
 			r.pack.add(e.Field, e.Value)
 		}
@@ -59,6 +59,8 @@ func (r *payloadReader) read(body []byte, compact bool) (summary, error) {
 	}
 	return summary{count: r.digest.Count(), digest: r.digest.Sum()}, nil
 }
+
+func errTwice(field []byte) error { return fmt.Errorf("field %.200q comes twice", field) }
 
 func payloadType(kind byte) snapshot.KeyType {
 	for t, k := range rdbTypes {

@@ -12,12 +12,29 @@ import (
 // the store's timeout without progress.
 const payloadWrite = 256 << 10
 
+// gather makes ready for the elements of the open key, where they are to go as
+// a payload.
+func (s *staging) gather(k snapshot.Key) error {
+	c := &s.cur
+	s.hash.on = false
+	if c.gather = !s.plain && hasPayload(k.Type); !c.gather {
+		return nil
+	}
+	if !codes(k) {
+		s.payload.begin(k.Type)
+		return nil
+	}
+	s.hash.begin()
+	// All state is staged: so its names needn't be remembered with this.
+	return s.sendCoded()
+}
+
 // sendPayload stages the open key, whose elements have all been gathered: the
 // payload is read again, and sent when it holds what the checkpoint says.
 func (s *staging) sendPayload(end snapshot.KeyEnd) error {
 	c := &s.cur
 	c.gather = false
-	got, err := s.check.read(s.payload.body(), packs(s.version))
+	got, err := s.readGathered()
 	if err != nil {
 		return s.fail(&statebackend.KeyError{Key: c.key.Name, Op: "stage", Err: fmt.Errorf("%w: %w", statebackend.ErrMismatch, err)})
 	}
@@ -26,11 +43,21 @@ func (s *staging) sendPayload(end snapshot.KeyEnd) error {
 			"%w: its payload holds %d elements with digest %016x, the checkpoint %d with %016x",
 			statebackend.ErrMismatch, got.count, got.digest, end.Count, end.Digest)})
 	}
+	if s.hash.on {
+		return s.sendHash()
+	}
 	c.stored = int64(got.count)
 	if small := s.check.pack.payload(); small != nil {
 		return s.sendRestore(small)
 	}
 	return s.sendRestore(s.payload.seal())
+}
+
+func (s *staging) readGathered() (summary, error) {
+	if s.hash.on {
+		return s.hash.read(&s.check.fields)
+	}
+	return s.check.read(s.payload.body(), packs(s.version))
 }
 
 // leavePayload goes on with plain commands: an element doesn't fit any more,
@@ -41,6 +68,9 @@ func (s *staging) leavePayload() error {
 		return nil
 	}
 	c.gather = false
+	if s.hash.on {
+		return s.sendHash()
+	}
 	if s.payload.count == 0 {
 		return nil
 	}

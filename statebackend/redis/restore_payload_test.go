@@ -16,6 +16,7 @@ import (
 
 	"keyframe/internal/redistest"
 	"keyframe/snapshot"
+	"keyframe/statebackend"
 )
 
 // awkward draws bytes of every kind: empty, numbers in all forms, the lengths
@@ -280,8 +281,55 @@ func TestNamesAreRememberedInTheirOrder(t *testing.T) {
 			for i := range want {
 				require.Equal(t, string(want[i]), string(got[i]))
 			}
-			sum := map[uint64]nameSum{codedMapped: c.mapped, codedIndexed: c.indexed}[flag]
-			require.Equal(t, nameSum{count: uint32(len(want)), bytes: size}, sum)
+			sum := map[uint64]textSum{codedMapped: c.mapped, codedIndexed: c.indexed}[flag]
+			require.Equal(t, textSum{count: uint32(len(want)), bytes: size}, sum)
 		}
 	})
+}
+
+// registry is a schema registry of so many keys, with few different schemas.
+func registry(keys int, long bool) staged {
+	k := staged{key: snapshot.Key{Section: snapshot.SectionMeta, Name: []byte(testJob.Registry()), Type: snapshot.TypeHash}}
+	for i := range keys {
+		v := fmt.Sprintf("com.example.Schema%d|%d", i%3, i%5)
+		if long && i == keys/2 {
+			v = strings.Repeat("a class with a very long name ", 80_000) // more than a part
+		}
+		k.elements = append(k.elements, snapshot.Element{Field: fmt.Appendf(nil, "%s:cg:stats:topic:flights:p:%d:state:op:name:s:%d", testJob.Root(), i%128, i*7919),
+			Size: uint64(len(v)), Value: []byte(v)})
+	}
+	k.sum()
+	return k
+}
+
+// A registry of any size becomes the same by a payload that is made as it is
+// sent, and where that ends in the middle.
+func TestTheRegistryIsRestoredAsItWas(t *testing.T) {
+	srv := redistest.Start(t)
+	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+	for i, k := range []staged{registry(1, false), registry(3000, false), registry(3000, true), registry(260_000, false)} {
+		var outcomes []map[string]string
+		for _, plain := range []bool{true, false} {
+			require.NoError(t, c.FlushAll(ctx).Err())
+			req := testRequest(fmt.Sprintf("registry%d", i), 0)
+			req.Plain = plain
+			_, err := restore(ctx, b, req, []staged{k})
+			require.NoError(t, err)
+			require.Equal(t, int64(len(k.elements)), c.HLen(ctx, testJob.Registry()).Val())
+			_, all := apart(digests(t, c), testJob)
+			outcomes = append(outcomes, all)
+		}
+		requireSame(t, outcomes[0], outcomes[1], fmt.Sprintf("%d fields", len(k.elements)))
+	}
+	twice := registry(300, false)
+	twice.elements[299].Field = twice.elements[5].Field
+	twice.sum()
+	_, err := restore(ctx, b, testRequest("twice", 4), []staged{twice})
+	require.ErrorContains(t, err, "comes twice")
+	noTraces(t, c, testJob)
+	wrong := registry(300, false)
+	wrong.end.Digest++
+	_, err = restore(ctx, b, testRequest("wrong", 4), []staged{wrong})
+	require.ErrorIs(t, err, statebackend.ErrMismatch)
+	noTraces(t, c, testJob)
 }

@@ -14,7 +14,7 @@ const (
 	// pipeBytes is of commands: a payload and the one before it, so that the
 	// server loads one while the next is gathered.
 	pipeBytes    = 2 * payloadMost
-	pipeCommands = 2048
+	pipeCommands = 8192
 	// pipeReplies is of replies to proofs, which the server holds until they
 	// are read.
 	pipeReplies = 4 << 20

@@ -41,6 +41,7 @@ type staging struct {
 	plain    bool          // payloads are not used
 	warning  string        // why they are not, "" when they are
 	unproved proofs        // what is staged and not yet compared
+	hash     codedHash     // the bookkeeping hash that is being staged
 	names    codedNames    // of the mapping and the index, not sent yet
 	index    stagedNames
 	absent   stagedNames       // names of the index without a key
@@ -105,8 +106,8 @@ func (s *staging) BeginKey(k snapshot.Key) error {
 	}
 	s.cur.verb = stageVerbs[k.Type]
 	s.cur.target = numbered(s.prefix+stageKeys, s.keys)
-	if s.cur.gather = !s.plain && hasPayload(k.Type); s.cur.gather {
-		s.payload.begin(k.Type)
+	if err := s.gather(k); err != nil {
+		return err
 	}
 	if s.keys < s.reserved {
 		return nil
@@ -148,7 +149,11 @@ func (s *staging) Element(e snapshot.Element) error {
 	}
 	c.bytes += e.Size + uint64(len(e.Field))
 	negative := c.key.Type == snapshot.TypeZSet && isNegativeZero(e.Score)
-	if c.gather && !negative && s.payload.fits(e) {
+	switch {
+	case c.gather && s.hash.on && s.hash.fits(e):
+		s.hash.add(e)
+		return nil
+	case c.gather && !s.hash.on && !negative && s.payload.fits(e):
 		s.payload.element(c.key.Type == snapshot.TypeHash, e)
 		c.left = e.Size - uint64(len(e.Value))
 		return nil
