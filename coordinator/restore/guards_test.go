@@ -214,7 +214,7 @@ func TestI3DamageAfterTheVerifyingPassIsFoundToo(t *testing.T) {
 		exec := w.executor(d, w.store.Journal(), touched)
 		_, err := exec.Run(context.Background(), Request{Job: w.job, Checkpoint: m.Checkpoint.ID, AcceptSchema: true},
 			func(p string, _, _, _ uint64) {
-				if p == PhaseStage {
+				if p == PhaseStage && d.off == 0 { // once: then chunks are read ahead
 					d.id, d.off = ref.ID, 70
 				}
 			})

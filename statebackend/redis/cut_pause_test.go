@@ -266,7 +266,7 @@ func TestADeadCutFreesTheWritersByItself(t *testing.T) {
 	setFor(t, &unpauseRetries, 0)
 	dead := &fault{left: 1 << 30}
 	b := openTest(t, s)
-	b.wrap = dead.wrap
+	b.setWrap(dead.wrap)
 	sink := &hookSink{n: 4000, do: func() {
 		dead.mu.Lock()
 		dead.cut = true // from now on nothing of ours reaches the server
@@ -370,7 +370,7 @@ func TestACutThatIsCutAtEachCall(t *testing.T) {
 		for k := 1; ; k++ {
 			f := &fault{left: k, silent: silent}
 			b := openTest(t, s)
-			b.wrap = f.wrap
+			b.setWrap(f.wrap)
 			var rec snapshot.Recorder
 			_, err := b.Cut(ctx, req, &rec)
 			require.Equal(t, digest, allDigest(t, c), "call %d", k)

@@ -100,10 +100,10 @@ func TestAPrecopyThatIsCutAtEachCall(t *testing.T) {
 		for k := 1; ; k += 5 {
 			f := &fault{left: k, silent: silent}
 			b := tracked(t, s, TrackKeys)
-			b.wrap = f.wrap
+			b.setWrap(f.wrap)
 			line := &series{b: b}
 			cut, sink, err := line.try(t, statebackend.CutRequest{Job: testJob, Incarnation: "inc"})
-			b.wrap = nil
+			b.setWrap(nil)
 			require.Equal(t, digest, allDigest(t, c), "call %d", k)
 			requireUnpaused(t, c)
 			if err == nil && !f.isCut() {

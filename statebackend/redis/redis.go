@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
@@ -22,7 +23,7 @@ type Backend struct {
 	client *redis.Client
 	// wrap lets tests stand between us and the server: it is applied to each
 	// connection. nil in the product.
-	wrap   func(net.Conn) net.Conn
+	wrap   atomic.Pointer[func(net.Conn) net.Conn]
 	tracks *trackers
 }
 
@@ -85,8 +86,8 @@ func (b *Backend) Close() error {
 
 func (b *Backend) connect(ctx context.Context) (net.Conn, error) {
 	nc, err := b.addr.connect(ctx)
-	if err == nil && b.wrap != nil {
-		nc = b.wrap(nc)
+	if wrap := b.wrap.Load(); err == nil && wrap != nil {
+		nc = (*wrap)(nc)
 	}
 	return nc, err
 }

@@ -119,7 +119,7 @@ func restoreThrough(t *testing.T, srv *redistest.Server, f *fault, req stateback
 	b, err := Open(ctx, Config{URL: srv.URL(), Lazy: true})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()
-	b.wrap = f.wrap
+	b.setWrap(f.wrap)
 	s, err := b.Stage(ctx, req)
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func TestAResolveCutAtEachCallCanBeRepeated(t *testing.T) {
 		f := &fault{left: k, silent: k%2 == 0}
 		b, err := Open(ctx, Config{URL: srv.URL(), Lazy: true})
 		require.NoError(t, err)
-		b.wrap = f.wrap
+		b.setWrap(f.wrap)
 		_, err = b.Resolve(ctx, testJob, "again")
 		require.NoError(t, b.Close())
 		if err == nil && !f.isCut() {

@@ -65,7 +65,7 @@ func TestALostAnswerIsNotSentAgain(t *testing.T) {
 		b, err := Open(ctx, Config{URL: srv.URL(), Lazy: true})
 		require.NoError(t, err)
 		healthy := &fault{left: 1 << 30}
-		b.wrap = healthy.wrap
+		b.setWrap(healthy.wrap)
 		_, err = b.Do(ctx, statebackend.Command(statebackend.OpGet, "warm up the connection"))
 		require.NoError(t, err)
 		greeting := healthy.seen - 1
@@ -74,7 +74,7 @@ func TestALostAnswerIsNotSentAgain(t *testing.T) {
 		b, err = Open(ctx, Config{URL: srv.URL(), Lazy: true})
 		require.NoError(t, err)
 		wrapped := map[int]int{1: 1, 2: 4}[len(cmds)] // MULTI and EXEC around two
-		b.wrap = (&fault{left: greeting + wrapped, silent: true}).wrap
+		b.setWrap((&fault{left: greeting + wrapped, silent: true}).wrap)
 		_, err = b.Do(ctx, cmds...)
 		require.ErrorIs(t, err, statebackend.ErrUnreachable)
 		require.NoError(t, b.Close())
