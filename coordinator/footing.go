@@ -18,7 +18,15 @@ type footing struct {
 	// wary: a self-check has failed, and the next checkpoint does without
 	// tracking where the grade is auto.
 	wary bool
+	// lost counts attempts in a row that failed because tracking was lost in
+	// their middle. After lostMost the next one does without it, in grade auto:
+	// whatever goes on at the server, checkpoints must not stop for it.
+	lost int
 }
+
+// lostMost is how many attempts may be lost in a row; one alone is most likely
+// a link that broke.
+const lostMost = 2
 
 // FullReasons is the closed list of codes that an EventCheckpointCompleted of a
 // full checkpoint has as its Reason.
@@ -30,8 +38,16 @@ func FullReasons() []string {
 	return all
 }
 
-// take keeps what a completed checkpoint has left.
-func (f *footing) take(b *cut.Base) { *f = footing{base: b} }
+// take keeps what a completed checkpoint has left. One that did without
+// tracking after lost attempts proves nothing of it: one more that is lost, and
+// the next does without again.
+func (f *footing) take(b *cut.Base) {
+	lost := 0
+	if f.lost >= lostMost {
+		lost = lostMost - 1
+	}
+	*f = footing{base: b, lost: lost}
+}
 
 // lose forgets the base.
 func (f *footing) lose(why cut.Full) { f.base, f.none = nil, why }
@@ -42,8 +58,24 @@ func (j *job) place(req *cut.Request) {
 	defer j.mu.Unlock()
 	f := j.footing
 	req.Base, req.NoBase = f.base, f.none
-	if f.wary && req.Grade == "" && j.spec.Checkpoint.Grade == snapshot.GradeAuto {
+	if req.Grade != "" || j.spec.Checkpoint.Grade != snapshot.GradeAuto || req.VerifyLive {
+		return
+	}
+	if f.wary {
 		req.Grade = snapshot.GradePaused
+	} else if f.lost >= lostMost {
+		req.Grade, req.NoBase = snapshot.GradePaused, cut.LostAgain(f.lost)
+	}
+}
+
+// failedBy counts attempts that were lost with the tracking.
+func (j *job) failedBy(reason snapshot.FailureReason) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if reason == snapshot.FailTracking {
+		j.footing.lost++
+	} else {
+		j.footing.lost = 0
 	}
 }
 

@@ -166,6 +166,7 @@ func (j *job) takingFailed(op *Operation, out cut.Outcome, err error) error {
 		e.ID = out.Checkpoint.ID
 		if out.Checkpoint.Failure != nil {
 			e.Reason = string(out.Checkpoint.Failure.Reason)
+			j.failedBy(out.Checkpoint.Failure.Reason)
 		}
 	}
 	j.mu.Lock()

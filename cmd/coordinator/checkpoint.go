@@ -19,7 +19,7 @@ func (a *app) checkpointCommand() *cli.Command {
 		{Name: "create", Usage: "take a checkpoint now; with --name a savepoint", ArgsUsage: "JOB", Action: a.checkpointCreate, Flags: []cli.Flag{
 			&cli.StringFlag{Name: "name", Usage: "make it a savepoint, kept until you delete it"},
 			&cli.StringFlag{Name: "note", Usage: "a remark"},
-			&cli.StringFlag{Name: "grade", Usage: "how to cut: auto, precopy, paused, snapshot"},
+			&cli.StringFlag{Name: "grade", Usage: "how to cut: auto, precopy, paused"},
 			&cli.BoolFlag{Name: "verify-live", Usage: "read everything and compare it with what tracking believed since the checkpoint before"}, waitFlag()}},
 		{Name: "list", Usage: "the whole history", ArgsUsage: "JOB", Action: a.checkpointList},
 		{Name: "show", Usage: "one checkpoint, the newest restorable without ID", ArgsUsage: "JOB [ID]", Action: a.checkpointShow},
@@ -47,8 +47,9 @@ func (a *app) checkpointCreate(ctx *cli.Context) error {
 	}
 	grade := snapshot.Grade("")
 	if ctx.IsSet("grade") {
+		// One that is known but not there yet the coordinator refuses.
 		if grade, err = snapshot.ParseGrade(ctx.String("grade")); err != nil {
-			return fault.Wrap(err, fault.Usage, "", "--grade")
+			return fault.New(fault.Usage, "give one of auto, precopy, paused", "--grade %q: no such grade", ctx.String("grade"))
 		}
 	}
 	c, err := a.client(ctx)

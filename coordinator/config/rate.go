@@ -49,6 +49,10 @@ func (r Rate) MarshalJSON() ([]byte, error) { return json.Marshal(r.String()) }
 // UnmarshalJSON reads the string form.
 func (r *Rate) UnmarshalJSON(b []byte) error {
 	var s string
+	if string(b) == "0" { // as in YAML
+		*r = 0
+		return nil
+	}
 	if err := json.Unmarshal(b, &s); err != nil {
 		return fmt.Errorf("rate %s: want a string such as \"50MB\"", b)
 	}

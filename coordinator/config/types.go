@@ -106,7 +106,7 @@ type Checkpoint struct {
 	// MaxPause is how long writers may be held at most.
 	MaxPause Duration `yaml:"maxPause" json:"maxPause,omitempty" doc:"How long writers may be held at most"`
 	// Grade is how cuts are made.
-	Grade snapshot.Grade `yaml:"grade" json:"grade,omitempty" enum:"auto,precopy,paused,snapshot" doc:"How the cut is made"`
+	Grade snapshot.Grade `yaml:"grade" json:"grade,omitempty" enum:"auto,precopy,paused" doc:"How the cut is made"`
 	// Incremental lets a checkpoint read and store only what has changed since
 	// the one before, where the state store can tell. nil is true.
 	Incremental *bool `yaml:"incremental" json:"incremental,omitempty" doc:"Read and store only what has changed, true when left out"`

@@ -138,9 +138,10 @@ func (j Job) checkParallelism(l *list, at string) {
 	}
 }
 
-// Grades are the grades that a job or a request may ask for; the others of the
+// Grades are the grades that a job whose state is in Redis may ask for; the
+// in-process store's own snapshot is no choice there, and the others of the
 // vocabulary are not there yet.
-var Grades = []snapshot.Grade{snapshot.GradeAuto, snapshot.GradePrecopy, snapshot.GradePaused, snapshot.GradeSnapshot}
+var Grades = []snapshot.Grade{snapshot.GradeAuto, snapshot.GradePrecopy, snapshot.GradePaused}
 
 // minReadRate is the least bound of reading: below it one long value would
 // take longer than any timeout.

@@ -62,7 +62,7 @@ jobs:
 		`line 16: jobs[0].checkpoint.minPause: -1s: it is negative: give 0 for none, or a duration such as 5s`,
 		`line 17: jobs[0].checkpoint.timeout: 0s: it is less than 1ms: give a duration such as 5m`,
 		`line 18: jobs[0].checkpoint.maxPause: -3m0s: it is negative: give a duration such as 30s`,
-		`line 19: jobs[0].checkpoint.grade: "best": want one of auto, precopy, paused, snapshot`,
+		`line 19: jobs[0].checkpoint.grade: "best": want one of auto, precopy, paused`,
 		`line 21: jobs[0].checkpoint.maxStall: 0s: it is less than 1ms: give a duration such as 50ms`,
 		`line 22: jobs[0].checkpoint.onStall: "pray": want one of wait, fail`,
 		`line 23: jobs[0].checkpoint.maxReadRate: 1kB: give 0 for no bound, or at least 64KiB`,
@@ -182,4 +182,17 @@ func TestAGradeThatTrackingRulesOut(t *testing.T) {
 	require.ErrorContains(t, err, "redis.tracking is off")
 	_, err = Parse([]byte("redis: {tracking: off}\njobs: [{name: a, checkpoint: {grade: auto}}]\n"))
 	require.NoError(t, err)
+}
+
+// The in-process store's own grade would be refused at each checkpoint, and 0
+// is no bound of reading in JSON too.
+func TestWhatARedisCannotCut(t *testing.T) {
+	_, err := Parse([]byte("jobs: [{name: a, checkpoint: {grade: snapshot}}]\n"))
+	require.ErrorContains(t, err, "want one of auto, precopy, paused")
+	job, err := ParseJob([]byte(`{"name":"a","checkpoint":{"maxReadRate":0}}`))
+	require.NoError(t, err)
+	require.Zero(t, job.Checkpoint.MaxReadRate)
+	var r Rate
+	require.NoError(t, r.UnmarshalJSON([]byte("0")))
+	require.Error(t, r.UnmarshalJSON([]byte("5")))
 }

@@ -54,6 +54,12 @@ func StateChanged(by string) Full {
 	return full(FullState, "the first since the live state was replaced (%s)", by)
 }
 
+// LostAgain is the reason after n attempts in a row in whose middle the writes
+// could no longer be followed: the next one does without.
+func LostAgain(n int) Full {
+	return full(FullTracking, "tracking was lost in the middle of the last %d attempts, so this one is stop-and-copy", n)
+}
+
 // Distrusted is the reason after a self-check that found a difference.
 func Distrusted(id snapshot.ID) Full {
 	return full(FullSelfCheck, "the self-check of checkpoint %d found that tracking was wrong", id)
