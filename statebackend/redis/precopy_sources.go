@@ -17,21 +17,12 @@ const sourcesAhead = 128
 // collector, which brings the keys into their order.
 func (r *cutReader) sortedSources(refs []statebackend.SourceRef) ([]snapshot.Position, error) {
 	var all []snapshot.Position
-	done := make(map[statebackend.SourceRef]bool)
-	for _, ref := range refs {
-		if done[ref] {
-			continue
-		}
-		done[ref] = true
-		n, err := r.partitions(ref.Topic)
-		if err != nil {
-			return nil, err
-		}
-		positions, err := r.positions(ref, n)
-		if err != nil {
-			return nil, err
-		}
+	err := r.eachSource(refs, func(positions []snapshot.Position) error {
 		all = append(all, positions...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	for i := range all {
 		if err := r.pushPending(&all[i]); err != nil {

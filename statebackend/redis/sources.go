@@ -70,6 +70,20 @@ func (b *Backend) Partitions(ctx context.Context, topic string) (int, error) {
 func (r *cutReader) sources(refs []statebackend.SourceRef) ([]snapshot.Position, error) {
 	var all []snapshot.Position
 	frontiers := make(map[string]bool) // pushed already; false: there is none
+	err := r.eachSource(refs, func(positions []snapshot.Position) error {
+		for i := range positions {
+			if err := r.pushSource(&positions[i], frontiers); err != nil {
+				return err
+			}
+		}
+		all = append(all, positions...)
+		return nil
+	})
+	return all, err
+}
+
+// eachSource reads the positions of each source once.
+func (r *cutReader) eachSource(refs []statebackend.SourceRef, fn func([]snapshot.Position) error) error {
 	done := make(map[statebackend.SourceRef]bool)
 	for _, ref := range refs {
 		if done[ref] {
@@ -78,20 +92,17 @@ func (r *cutReader) sources(refs []statebackend.SourceRef) ([]snapshot.Position,
 		done[ref] = true
 		n, err := r.partitions(ref.Topic)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		positions, err := r.positions(ref, n)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		for i := range positions {
-			if err := r.pushSource(&positions[i], frontiers); err != nil {
-				return nil, err
-			}
+		if err := fn(positions); err != nil {
+			return err
 		}
-		all = append(all, positions...)
 	}
-	return all, nil
+	return nil
 }
 
 // partitions is how many partitions a source has: what its meta hash tells
