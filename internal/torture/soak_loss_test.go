@@ -116,7 +116,9 @@ func (r *rig) loseState() {
 	r.crew.lossy.Store(true)
 	r.crew.start(t)
 	r.harmed = time.Now()
-	for r.take(0); r.last == nil; r.take(0) {
+	// The file is older than the newest checkpoint only once one has been
+	// completed after it was saved: an attempt may fail by what is done to it.
+	for before := r.newestCompleted(); r.newestCompleted() == before; r.take(0) {
 		r.harmed = time.Now()
 	}
 	r.underWay(what)

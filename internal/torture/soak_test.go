@@ -112,11 +112,7 @@ func (r *rig) run(until time.Time) {
 	r.tally.longest("write that no copy of the test held: "+r.way.name, time.Duration(r.holds.longest.Load()))
 	r.tally.longest("write that the test's copy held: "+r.way.name, time.Duration(r.holds.held.Load()))
 	r.tally.longest("write while links were broken (a pause lasts 6 s at most): "+r.way.name, time.Duration(r.holds.broken.Load()))
-	// The short form leaves the losses to TestLostStateIsNeverCheckpointed,
-	// whose model knows which file a server may come back with.
-	if soakFor(r.t) >= time.Minute {
-		r.loseState()
-	}
+	r.loseState()
 }
 
 // take takes one checkpoint and looks at it.
