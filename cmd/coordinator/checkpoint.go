@@ -66,23 +66,25 @@ func (a *app) checkpointCreate(ctx *cli.Context) error {
 	if op, err = a.follow(ctx.Context, c, op); err != nil {
 		return err
 	}
-	return a.show(op.Checkpoint, func(w io.Writer) {
-		cp := op.Checkpoint
-		fmt.Fprintf(w, "%s %s completed in %s: %s keys, %s elements, %s (%s stored), grade %s, writers waited %.1f ms\n",
-			cp.Kind, nameOf(*cp), millis(cp.DurationMs), count(cp.Keys), count(cp.Elements), size(cp.Bytes), size(cp.StoredBytes), cp.Grade, cp.StallMs)
-		if cp.Incremental {
-			fmt.Fprintf(w, "incremental: what had changed since checkpoint %d\n", cp.Parent)
-		}
-		if len(cp.Hot) > 0 {
-			fmt.Fprintf(w, "warning: written faster than it could be read: %s\n", hot(cp.Hot))
-		}
-		if ctx.Bool("verify-live") {
-			fmt.Fprintln(w, verdict(*cp))
-		}
-		if cp.Missing > 0 {
-			fmt.Fprintf(w, "warning: %s indexed keys do not exist\n", count(cp.Missing))
-		}
-	})
+	return a.show(op.Checkpoint, func(w io.Writer) { showTaken(w, *op.Checkpoint, ctx.Bool("verify-live")) })
+}
+
+// showTaken tells of a checkpoint that was just taken.
+func showTaken(w io.Writer, cp snapshot.Checkpoint, verified bool) {
+	fmt.Fprintf(w, "%s %s completed in %s: %s keys, %s elements, %s (%s stored), grade %s, writers waited %.1f ms\n",
+		cp.Kind, nameOf(cp), millis(cp.DurationMs), count(cp.Keys), count(cp.Elements), size(cp.Bytes), size(cp.StoredBytes), cp.Grade, cp.StallMs)
+	if cp.Incremental {
+		fmt.Fprintf(w, "incremental: what had changed since checkpoint %d\n", cp.Parent)
+	}
+	if len(cp.Hot) > 0 {
+		fmt.Fprintf(w, "warning: written faster than it could be read: %s\n", hot(cp.Hot))
+	}
+	if verified {
+		fmt.Fprintln(w, verdict(cp))
+	}
+	if cp.Missing > 0 {
+		fmt.Fprintf(w, "warning: %s indexed keys do not exist\n", count(cp.Missing))
+	}
 }
 
 func (a *app) showStarted(op api.Operation) error {

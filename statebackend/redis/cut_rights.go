@@ -66,6 +66,17 @@ type cutProbe struct {
 	lacks    []string // rights that only grade precopy needs
 }
 
+// queueExpiry asks for the right to ask when a key expires, by the exact
+// command where the server has it.
+func (b *Backend) queueExpiry(conn *resp.Conn, job statebackend.Job) (exact bool, lacks []string, err error) {
+	lacks, err = b.queueRights(conn, []cutRight{onKey(job.Index(), "PEXPIRETIME")})
+	if !isUnknownCommand(err) {
+		return true, lacks, err
+	}
+	lacks, err = b.queueRights(conn, []cutRight{onKey(job.Index(), "PTTL")})
+	return false, lacks, err
+}
+
 // checkCutRights asks for each right without using any: between MULTI and
 // DISCARD the server checks a command and does nothing. A user without MULTI
 // finds out later what else is missing.
@@ -98,15 +109,8 @@ func (b *Backend) checkCutRights(ctx context.Context, req statebackend.CutReques
 		return probe, err
 	}
 	probe.bounded = err == nil && len(denied) == 0
-	ttl := onKey(req.Job.Index(), "PEXPIRETIME")
-	probe.exactTTL = true
-	lacks, err := b.queueRights(conn, []cutRight{ttl})
-	if isUnknownCommand(err) {
-		probe.exactTTL = false
-		ttl = onKey(req.Job.Index(), "PTTL")
-		lacks, err = b.queueRights(conn, []cutRight{ttl})
-	}
-	if err != nil {
+	var lacks []string
+	if probe.exactTTL, lacks, err = b.queueExpiry(conn, req.Job); err != nil {
 		return probe, err
 	}
 	if _, err := conn.Call(infoLimit, "DISCARD"); err != nil {
