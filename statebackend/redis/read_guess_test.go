@@ -137,10 +137,12 @@ func TestWhatIsKnownIsNotAskedFor(t *testing.T) {
 		require.NoError(t, c.ConfigResetStat(t.Context()).Err())
 		_, keys := cutOf(t, b, statebackend.CutRequest{Job: testJob})
 		require.Len(t, keys, n)
-		for _, first := range []string{"type", "memory|usage", "hgetall"} {
-			require.LessOrEqual(t, calls(t, c, first), 2*infosMost+10, "%s: after the first batches a state is known", first)
+		// A page of the index may bring a few names more than it was asked for.
+		const first = 2*infosMost + 10
+		for _, command := range []string{"type", "memory|usage", "hgetall"} {
+			require.LessOrEqual(t, calls(t, c, command), first, "%s: after the first batches a state is known", command)
 		}
-		require.GreaterOrEqual(t, calls(t, c, "hrandfield"), n-2*infosMost)
+		require.GreaterOrEqual(t, calls(t, c, "hrandfield"), n-first)
 		if expiring {
 			require.GreaterOrEqual(t, calls(t, c, "pexpiretime"), n)
 		} else {
