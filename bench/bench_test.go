@@ -64,7 +64,7 @@ func TestASmallRunMeasuresEveryFigure(t *testing.T) {
 	}
 	all := []string{"D1", "D2", "D3"}
 	require.Equal(t, map[string][]string{
-		"full durable checkpoint": all, "stored bytes": all, "restore": all, "peak memory of the coordinator": all,
+		"full durable checkpoint": all, "reading alone": all, "stored bytes": all, "restore": all, "peak memory of the coordinator": all,
 		"checkpoint after 1 % changed": {"D1", "D2"}, "stored bytes after 1 % changed": {"D1", "D2"}, "stall of writers": {"D1", "D2"},
 		"worst single write during a checkpoint": {"D1", "D2"}, "stall when the state grows 8x": {"D1x8"},
 		"value state in Redis, read": {""}, "value state in Redis, update": {""},

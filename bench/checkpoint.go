@@ -12,6 +12,7 @@ import (
 	"keyframe/coordinator/restore"
 	"keyframe/snapshot"
 	"keyframe/snapshot/bolt"
+	"keyframe/statebackend"
 )
 
 // The goals, by dataset.
@@ -24,23 +25,30 @@ var (
 // checkpoints compares full durable checkpoints, and what they store, with
 // the RDB files that redis-cli writes.
 // Before it the tracker of writes is attached, as it is in a coordinator that
-// runs.
+// runs. What reading costs by itself, with everything thrown away, is measured
+// beside: no checkpoint that reads through commands can take less.
 func (l *lab) checkpoints(ctx context.Context, r *Report) error {
 	if err := l.ready(ctx); err != nil {
 		return err
 	}
-	var sizes pairs
+	var sizes, reads pairs
 	var last snapshot.Checkpoint
 	times, err := interleave(l.Pairs,
 		func() (float64, error) {
 			took, size, err := l.dump(ctx)
 			sizes.base = append(sizes.base, mebibytes(size))
+			reads.base = append(reads.base, took.Seconds())
 			return took.Seconds(), err
 		},
 		func() (float64, error) {
 			c, took, err := l.takeNew(ctx, snapshot.GradeAuto)
+			if err != nil {
+				return 0, err
+			}
 			sizes.ours = append(sizes.ours, mebibytes(int64(c.StoredBytes)))
 			last = c
+			read, err := l.read(ctx)
+			reads.ours = append(reads.ours, read.Seconds())
 			return took.Seconds(), err
 		})
 	if err != nil {
@@ -48,6 +56,8 @@ func (l *lab) checkpoints(ctx context.Context, r *Report) error {
 	}
 	r.add("checkpoint", Figure{Name: "full durable checkpoint", Data: l.data.name, Unit: "s", Against: "redis-cli --rdb",
 		Note: how(last) + "; the tracker was attached before"}.compared(times, checkpointLimits[l.data.name]))
+	r.add("checkpoint", Figure{Name: "reading alone", Data: l.data.name, Unit: "s", Against: "redis-cli --rdb",
+		Note: "the same cut, thrown away: no encoding, compression or disk"}.compared(reads, limits{}))
 	r.add("checkpoint", Figure{Name: "stored bytes", Data: l.data.name, Unit: "MiB", Against: "RDB file"}.
 		compared(sizes, storedLimits[l.data.name]))
 	return nil
@@ -66,6 +76,23 @@ func (l *lab) dump(ctx context.Context) (took time.Duration, size int64, err err
 		return 0, 0, fmt.Errorf("RDB file: %w", err)
 	}
 	return took, info.Size(), os.Remove(path)
+}
+
+// read makes a cut that nobody keeps.
+func (l *lab) read(ctx context.Context) (time.Duration, error) {
+	var gone counting
+	began := time.Now()
+	_, err := l.backend.Cut(ctx, statebackend.CutRequest{
+		Job: job, Grade: snapshot.GradeAuto, Incarnation: incarnation, MaxPause: time.Duration(l.spec.Checkpoint.MaxPause),
+	}, &gone)
+	took := time.Since(began)
+	if err != nil {
+		return 0, fmt.Errorf("read the state: %w", err)
+	}
+	if _, elements := l.data.size(); gone.elements < elements {
+		return 0, fmt.Errorf("%d elements were read, want %d", gone.elements, elements)
+	}
+	return took, nil
 }
 
 func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }

@@ -102,11 +102,23 @@ func (discard) WriteChunk(context.Context, snapshot.Chunk) (bool, error) { retur
 // counting is a sink that only counts.
 type counting struct{ keys, elements, bytes int }
 
+var (
+	_ snapshot.LayerSink = (*counting)(nil)
+	_ snapshot.RunSink   = (*counting)(nil)
+)
+
 func (c *counting) BeginKey(snapshot.Key) error { c.keys++; return nil }
 func (c *counting) Element(e snapshot.Element) error {
 	c.elements++
 	c.bytes += len(e.Field) + len(e.Value)
 	return nil
 }
+func (c *counting) Elements(run []snapshot.Element) error {
+	for i := range run {
+		_ = c.Element(run[i]) // it never fails
+	}
+	return nil
+}
+func (c *counting) NextLayer() error             { return nil }
 func (c *counting) Part(b []byte) error          { c.bytes += len(b); return nil }
 func (c *counting) EndKey(snapshot.KeyEnd) error { return nil }
