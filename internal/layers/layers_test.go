@@ -19,6 +19,7 @@ var allowed = map[string][]string{
 	"snapshot":                 {"keygroups"},
 	"snapshot/bolt":            {"snapshot"},
 	"snapshot/storetest":       {"snapshot"},
+	"snapshot/archive":         {"keygroups", "snapshot"},
 	"rescale":                  {"keygroups", "snapshot"},
 	"statebackend":             {"keygroups", "snapshot"},
 	"statebackend/redis/resp":  {},
