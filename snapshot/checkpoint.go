@@ -119,9 +119,23 @@ type Checkpoint struct {
 	// BytesEstimated: Bytes is near the truth, not exact, since of values that
 	// were replaced the old length isn't known. Merging makes it exact.
 	BytesEstimated bool `json:"bytesEstimated,omitempty"`
+	// Drill is the newest drill of this checkpoint; nil when none was made.
+	Drill *Drill `json:"drill,omitempty"`
 	// SelfChecked: everything was read and compared with what tracking
 	// believed, and was equal.
 	SelfChecked bool `json:"selfChecked,omitempty"`
+}
+
+// Drill is what a restore on trial found.
+type Drill struct {
+	At time.Time `json:"at"`
+	OK bool      `json:"ok"` // every element came back as the checkpoint has it
+	// RestoreMs is how long the restore took (RTO), AgeMs how old the cut was
+	// when the drill began (RPO).
+	RestoreMs int64  `json:"restoreMs"`
+	AgeMs     int64  `json:"ageMs"`
+	Server    string `json:"server"`            // where it was restored
+	Message   string `json:"message,omitempty"` // what went wrong
 }
 
 // HotKey is a key that is written faster than it can be read.

@@ -75,6 +75,7 @@ type Rewriter interface {
 type Change struct {
 	Pinned *bool
 	Bad    *string // "" takes the mark back
+	Drill  *Drill  // the newest
 }
 
 // Store keeps the checkpoints of all jobs. Safe for concurrent use.

@@ -13,29 +13,29 @@ import (
 
 // check finds what is wrong with where the state is. No value that may hold a
 // password gets into a problem.
-func (r Redis) check(l *list) {
+func (r Redis) check(l *list, at string) {
 	u, ok := r.parsed()
 	if ok {
-		r.checkURL(l, u)
+		r.checkURL(l, at, u)
 	} else { // what is wrong with it can't be said without showing it
-		l.add("redis.url", "", "it is no URL: write redis://host:port/db, and %%XX for special characters in a password")
+		l.add(at+".url", "", "it is no URL: write redis://host:port/db, and %%XX for special characters in a password")
 	}
 	if _, has := u.User.Password(); has && (r.PasswordFile != "" || r.PasswordEnv != "") {
-		l.add("redis.url", r.SafeURL(), "the password is in the URL and in passwordFile or passwordEnv: keep one")
+		l.add(at+".url", r.SafeURL(), "the password is in the URL and in passwordFile or passwordEnv: keep one")
 	}
-	checkSecret(l, "redis", "password", secret{"redis.password", r.PasswordFile, r.PasswordEnv})
+	checkSecret(l, at, "password", secret{at + ".password", r.PasswordFile, r.PasswordEnv})
 	if r.CAFile+r.CertFile+r.KeyFile != "" && ok && u.Scheme != "rediss" {
-		l.add("redis.url", r.SafeURL(), "caFile, certFile and keyFile are for TLS: write rediss://, or remove them")
+		l.add(at+".url", r.SafeURL(), "caFile, certFile and keyFile are for TLS: write rediss://, or remove them")
 	}
-	oneOf(l, "redis.tracking", cmp.Or(r.Tracking, TrackAuto), TrackAuto, TrackFields, TrackKeys, TrackOff)
-	checkCA(l, "redis.caFile", r.CAFile)
-	checkPair(l, "redis", r.CertFile, r.KeyFile)
+	oneOf(l, at+".tracking", cmp.Or(r.Tracking, TrackAuto), TrackAuto, TrackFields, TrackKeys, TrackOff)
+	checkCA(l, at+".caFile", r.CAFile)
+	checkPair(l, at, r.CertFile, r.KeyFile)
 }
 
 // checkURL knows the forms that the Redis store takes.
-func (r Redis) checkURL(l *list, u *url.URL) {
+func (r Redis) checkURL(l *list, at string, u *url.URL) {
 	safe := r.SafeURL()
-	bad := func(format string, args ...any) { l.add("redis.url", safe, format, args...) }
+	bad := func(format string, args ...any) { l.add(at+".url", safe, format, args...) }
 	switch u.Scheme {
 	case "redis", "rediss":
 		r.checkTCP(bad, u)
@@ -51,7 +51,7 @@ func (r Redis) checkURL(l *list, u *url.URL) {
 		bad("scheme %q is not known: write redis://, rediss:// (TLS) or unix://", u.Scheme)
 	}
 	if _, has := u.User.Password(); u.User.Username() != "" && !has && r.PasswordFile == "" && r.PasswordEnv == "" {
-		bad("a user without a password: set redis.passwordFile or redis.passwordEnv")
+		bad("a user without a password: set %s.passwordFile or %s.passwordEnv", at, at)
 	}
 }
 
@@ -167,12 +167,16 @@ func (r Redis) SafeURL() string {
 	return safe.String()
 }
 
+// Beside reports whether drills are made beside the state.
+func (d Drill) Beside() bool { return d == Drill{} }
+
 // Warnings are what is allowed and yet unwise, for the log at start and for
 // `config check`: one line each.
 func (f File) Warnings() []string {
 	var all []string
 	for _, s := range []secret{
 		{"redis.password", f.Redis.PasswordFile, f.Redis.PasswordEnv},
+		{"drill.redis.password", f.Drill.Redis.PasswordFile, f.Drill.Redis.PasswordEnv},
 		{"api.token", f.API.TokenFile, f.API.TokenEnv},
 	} {
 		if w := s.warning(); w != "" {

@@ -27,6 +27,11 @@ func (r Redis) Password() (string, error) {
 	return secret{"redis.password", r.PasswordFile, r.PasswordEnv}.value()
 }
 
+// Password is that of the drills' server.
+func (d Drill) Password() (string, error) {
+	return secret{"drill.redis.password", d.Redis.PasswordFile, d.Redis.PasswordEnv}.value()
+}
+
 // APIToken is the token of api.tokenFile or api.tokenEnv, "" when neither is
 // set.
 func (f File) APIToken() (string, error) {

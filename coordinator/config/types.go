@@ -15,6 +15,7 @@ type File struct {
 	Store Store `yaml:"store"`
 	API   API   `yaml:"api"`
 	Log   Log   `yaml:"log"`
+	Drill Drill `yaml:"drill"`
 	Jobs  []Job `yaml:"jobs"`
 }
 
@@ -62,6 +63,12 @@ type API struct {
 	KeyFile   string `yaml:"keyFile"`
 }
 
+// Drill says where checkpoints are restored on trial: in a server of its own,
+// or beside the state where redis.url is left out.
+type Drill struct {
+	Redis Redis `yaml:"redis"`
+}
+
 // Log says how much is logged and how.
 type Log struct {
 	Level string `yaml:"level"` // trace, debug, info, warn, error
@@ -80,6 +87,7 @@ type Job struct {
 	Checkpoint     Checkpoint    `yaml:"checkpoint" json:"checkpoint,omitzero" doc:"When and how checkpoints are taken"`
 	Retention      Retention     `yaml:"retention" json:"retention,omitzero" doc:"Which checkpoints are kept"`
 	Recovery       Recovery      `yaml:"recovery" json:"recovery,omitzero" doc:"What happens when the state is lost"`
+	Drill          DrillPlan     `yaml:"drill" json:"drill,omitzero" doc:"When the newest checkpoint is restored on trial"`
 	Sources        []Source      `yaml:"sources" json:"sources,omitempty" doc:"Redis Streams whose positions are part of every checkpoint"`
 }
 
@@ -154,6 +162,12 @@ const (
 // Recovery is the policy for lost state.
 type Recovery struct {
 	OnStateLoss OnStateLoss `yaml:"onStateLoss" json:"onStateLoss,omitempty" enum:"restore,hold" doc:"restore the newest good checkpoint by itself, or hold and wait for a person"`
+}
+
+// DrillPlan says when the newest checkpoint is restored on trial.
+type DrillPlan struct {
+	// Schedule is "" for on demand only.
+	Schedule string `yaml:"schedule" json:"schedule,omitempty" doc:"Five cron fields, a descriptor or @every; empty for on demand only"`
 }
 
 // Source is a Redis Streams source of the job.

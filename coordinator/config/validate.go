@@ -27,7 +27,10 @@ func (j Job) Validate() error { return j.problems("").fault("job " + text(j.Name
 
 func (f File) problems() Problems {
 	var l list
-	f.Redis.check(&l)
+	f.Redis.check(&l, "redis")
+	if !f.Drill.Beside() {
+		f.Drill.Redis.check(&l, "drill.redis")
+	}
 	f.Store.check(&l)
 	f.API.check(&l)
 	oneOf(&l, "log.level", f.Log.Level, "trace", "debug", "info", "warn", "error")
@@ -108,6 +111,7 @@ func (j Job) problems(at string) Problems {
 	oneOf(&l, kg+".ranges", j.KeyGroups.Ranges, keygroups.RangesLeading, keygroups.RangesFlink)
 	oneOf(&l, join(at, "operatorState.split"), j.OperatorState.Split, rescale.SplitEach, rescale.SplitEven)
 	j.Checkpoint.check(&l, join(at, "checkpoint"))
+	checkSchedule(&l, join(at, "drill.schedule"), j.Drill.Schedule)
 	if j.Retention.Keep < 1 {
 		l.add(join(at, "retention.keep"), strconv.Itoa(j.Retention.Keep), "keep at least 1: without a checkpoint nothing can be restored")
 	}
@@ -147,13 +151,19 @@ var Grades = []snapshot.Grade{snapshot.GradeAuto, snapshot.GradePrecopy, snapsho
 // take longer than any timeout.
 const minReadRate Rate = 64 << 10
 
-func (c Checkpoint) check(l *list, at string) {
-	if c.Schedule != "" {
-		var refused *schedule.Error
-		if _, err := schedule.Parse(c.Schedule); errors.As(err, &refused) {
-			l.add(at+".schedule", text(c.Schedule), "%s: %s", refused.Problem, refused.Remedy)
-		}
+// checkSchedule refuses a schedule that can't run; "" is none.
+func checkSchedule(l *list, field, spec string) {
+	if spec == "" {
+		return
 	}
+	var refused *schedule.Error
+	if _, err := schedule.Parse(spec); errors.As(err, &refused) {
+		l.add(field, text(spec), "%s: %s", refused.Problem, refused.Remedy)
+	}
+}
+
+func (c Checkpoint) check(l *list, at string) {
+	checkSchedule(l, at+".schedule", c.Schedule)
 	atLeast(l, at+".minPause", c.MinPause, 0, "0 for none, or a duration such as 5s")
 	atLeast(l, at+".timeout", c.Timeout, time.Millisecond, "a duration such as 5m")
 	atLeast(l, at+".maxPause", c.MaxPause, time.Millisecond, "a duration such as 30s")

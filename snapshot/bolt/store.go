@@ -118,6 +118,9 @@ func (db *DB) Edit(ctx context.Context, job string, id snapshot.ID, ch snapshot.
 		if ch.Bad != nil {
 			c.Bad = *ch.Bad
 		}
+		if ch.Drill != nil {
+			c.Drill = ch.Drill
+		}
 		return h.putRow(c)
 	})
 	return c, err

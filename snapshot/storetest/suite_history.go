@@ -191,6 +191,9 @@ func edits(t *testing.T, s *subject) {
 	set(snapshot.Change{})
 	want.Pinned, want.Bad = false, ""
 	set(snapshot.Change{Pinned: &no, Bad: &good})
+	want.Drill = &snapshot.Drill{At: m.CutAt, OK: false, RestoreMs: 40, AgeMs: 7, Server: "127.0.0.1:6379/0", Message: "key \"\xff\" differs"}
+	set(snapshot.Change{Drill: want.Drill})
+	set(snapshot.Change{})
 }
 
 func jobNames(t *testing.T, s *subject) {
