@@ -29,6 +29,8 @@ type Options struct {
 	Listener Listener
 	Now      func() time.Time
 	Poll     time.Duration // between two looks at a job's state
+	// DrillTarget is where checkpoints are restored on trial; nil is Backend.
+	DrillTarget statebackend.Backend
 	// Upkeep compacts and backs up the store: by itself when its file is
 	// larger than CompactAbove times what is live (0: never) and at least
 	// CompactGain bytes can be given back.
@@ -49,11 +51,12 @@ const (
 
 // Coordinator owns the jobs. Safe for concurrent use.
 type Coordinator struct {
-	opts  Options
-	ops   operations
-	store *upkeep
-	seq   atomic.Uint64
-	tag   string // makes operation ids of two runs differ
+	opts   Options
+	ops    operations
+	store  *upkeep
+	drills *drills
+	seq    atomic.Uint64
+	tag    string // makes operation ids of two runs differ
 
 	mu      sync.Mutex
 	jobs    map[string]*job
@@ -81,7 +84,7 @@ func New(o Options) *Coordinator {
 	if o.CompactGain == 0 {
 		o.CompactGain = DefaultCompactGain
 	}
-	c := &Coordinator{opts: o, jobs: map[string]*job{}, tag: randomID(2), store: newUpkeep()}
+	c := &Coordinator{opts: o, jobs: map[string]*job{}, tag: randomID(2), store: newUpkeep(), drills: newDrills()}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	return c
 }
@@ -121,6 +124,8 @@ func (c *Coordinator) Start(ctx context.Context) error {
 	for _, j := range c.jobs {
 		c.launch(j)
 	}
+	c.wg.Add(1)
+	go c.drillByItself()
 	if c.opts.Upkeep != nil && c.opts.CompactAbove > 0 {
 		c.wg.Add(1)
 		go c.compactByItself()

@@ -44,6 +44,8 @@ const (
 	EventRescaleCompleted    EventKind = "rescale_completed"
 	EventRescaleFailed       EventKind = "rescale_failed"
 	EventResumed             EventKind = "restore_resumed"
+	EventDrillPassed         EventKind = "drill_passed"
+	EventDrillFailed         EventKind = "drill_failed"
 	EventStoreCompacted      EventKind = "store_compacted"
 	EventStoreBackedUp       EventKind = "store_backed_up"
 	EventStoreUpkeepFailed   EventKind = "store_upkeep_failed"
@@ -71,7 +73,7 @@ type Event struct {
 func (k EventKind) Failed() bool {
 	switch k {
 	case EventJobPanicked, EventJobRefused, EventCheckpointFailed, EventCheckpointBad, EventSelfCheckFailed, EventMergeFailed, EventRetentionFailed, EventRecordFailed,
-		EventStateLost, EventRecoveryFailed, EventRecoveryFellBack, EventRestoreFailed, EventRescaleFailed, EventStoreUpkeepFailed:
+		EventStateLost, EventRecoveryFailed, EventRecoveryFellBack, EventRestoreFailed, EventRescaleFailed, EventDrillFailed, EventStoreUpkeepFailed:
 		return true
 	}
 	return false

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"keyframe/coordinator/drill"
 	"keyframe/coordinator/fault"
 	"keyframe/coordinator/rescaler"
 	"keyframe/coordinator/restore"
@@ -22,6 +23,7 @@ const (
 	OpUndo       OperationKind = "undo"
 	OpRecovery   OperationKind = "recovery"
 	OpVerify     OperationKind = "verify"
+	OpDrill      OperationKind = "drill" // beside the job's actor
 	OpUnmark     OperationKind = "unmark"
 	OpAdopt      OperationKind = "adopt"
 	OpCompact    OperationKind = "compact" // of the store; no job
@@ -78,6 +80,7 @@ type Status struct {
 	Restore    *restore.Result      `json:"restore,omitempty"`
 	Rescale    *rescaler.Result     `json:"rescale,omitempty"`
 	Verify     *VerifyResult        `json:"verify,omitempty"`
+	Drill      *drill.Result        `json:"drill,omitempty"`
 	// Of operations on the store, which have no job.
 	Compact *snapshot.CompactResult `json:"compact,omitempty"`
 	Backup  *snapshot.BackupResult  `json:"backup,omitempty"`

@@ -180,7 +180,7 @@ func TestHelpIsOnStdoutAndNothingFails(t *testing.T) {
 		require.NotContains(t, r.out, "\x1b[", line)
 	}
 	all := s.ok("help")
-	for _, command := range []string{"run", "demo", "discover", "config", "job", "checkpoint", "restore", "rescale", "undo", "keygroup", "store", "version"} {
+	for _, command := range []string{"run", "demo", "discover", "config", "job", "checkpoint", "restore", "rescale", "undo", "drill", "keygroup", "store", "version"} {
 		require.Regexp(t, `(?m)^   `+command+`\b`, all)
 	}
 	require.Contains(t, s.ok("restore", "--help"), "--dry-run")

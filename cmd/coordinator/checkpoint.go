@@ -141,6 +141,7 @@ func showDetail(w io.Writer, d api.Detail, now time.Time) {
 	}
 	line(w, "cut", "grade %s at %s, writers waited %.1f ms, took %s", d.Grade, when(*d.CutAt), d.StallMs, millis(d.DurationMs))
 	showHow(w, d.Checkpoint)
+	line(w, "drill", "%s", drilled(d.Drill))
 	line(w, "state of", "job %s, prefix %s, %s", quoted(d.Identity.Job), quoted(d.Identity.Prefix), d.Identity.Server)
 	line(w, "holds", "%s keys, %s elements, %s%s; %d indexed keys did not exist", count(d.Keys), count(d.Elements), about(d.Checkpoint), size(d.Bytes), d.Missing)
 	line(w, "stored", "%s new, %s in %d chunks in all, %s, format %d", size(d.StoredBytes), size(d.FullBytes), d.Chunks, layers(d.Layers), d.Format)

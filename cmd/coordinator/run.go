@@ -21,6 +21,7 @@ import (
 	"keyframe/coordinator/metrics"
 	"keyframe/snapshot"
 	"keyframe/snapshot/bolt"
+	"keyframe/statebackend"
 	"keyframe/statebackend/redis"
 )
 
@@ -68,6 +69,11 @@ func (a *app) serve(ctx context.Context, file config.File) error {
 		return err
 	}
 	defer func() { _ = backend.Close() }() // nothing is under way any more
+	drills, closeDrills, err := openDrills(ctx, file.Drill)
+	if err != nil {
+		return err
+	}
+	defer closeDrills()
 	// Before the store, which would be made: who can't listen writes nothing.
 	listener, err := listen(file.API)
 	if err != nil {
@@ -77,7 +83,7 @@ func (a *app) serve(ctx context.Context, file config.File) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	d := &daemon{app: a, log: log, file: file, token: token, db: db, backend: backend}
+	d := &daemon{app: a, log: log, file: file, token: token, db: db, backend: backend, drills: drills}
 	err = d.run(ctx, listener)
 	if closeErr := db.Close(); closeErr != nil && err == nil {
 		err = fault.Wrap(closeErr, fault.Store, "run `coordinator store verify` after the next start", "close the store %s", file.Store.Path)
@@ -90,14 +96,36 @@ func openRedis(ctx context.Context, file config.File) (*redis.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openServer(ctx, "redis", file.Redis, password)
+}
+
+// openServer opens the state store of a part of the configuration, whether or
+// not it can be reached now.
+func openServer(ctx context.Context, part string, r config.Redis, password string) (*redis.Backend, error) {
 	b, err := redis.Open(ctx, redis.Config{
-		URL: file.Redis.URL, Password: password, CAFile: file.Redis.CAFile,
-		CertFile: file.Redis.CertFile, KeyFile: file.Redis.KeyFile, Lazy: true, Tracking: string(file.Redis.Tracking),
+		URL: r.URL, Password: password, CAFile: r.CAFile, CertFile: r.CertFile, KeyFile: r.KeyFile, Lazy: true, Tracking: string(r.Tracking),
 	})
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Config, "", "redis")
+		return nil, fault.Wrap(err, fault.Config, "", "%s", part)
 	}
 	return b, nil
+}
+
+// openDrills opens the server in which checkpoints are restored on trial; nil
+// when that is the state's own.
+func openDrills(ctx context.Context, d config.Drill) (target statebackend.Backend, closeIt func(), err error) {
+	if d.Beside() {
+		return nil, func() {}, nil
+	}
+	password, err := d.Password()
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := openServer(ctx, "drill.redis", d.Redis, password)
+	if err != nil {
+		return nil, nil, err
+	}
+	return b, func() { _ = b.Close() }, nil // nothing is under way any more
 }
 
 func openStore(ctx context.Context, path string) (*bolt.DB, error) {
@@ -122,6 +150,7 @@ type daemon struct {
 	token   string
 	db      *bolt.DB
 	backend *redis.Backend
+	drills  statebackend.Backend // nil for backend
 }
 
 func (d *daemon) run(ctx context.Context, listener net.Listener) error {
@@ -135,7 +164,7 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 	c := coordinator.New(coordinator.Options{
 		Store: d.db, Journal: d.db.Journal(), Backend: d.backend, Jobs: d.file.Jobs,
 		Listener: coordinator.Listeners{logEvents(d.log), events, m},
-		Upkeep:   d.db, CompactAbove: d.file.Store.CompactAbove,
+		Upkeep:   d.db, CompactAbove: d.file.Store.CompactAbove, DrillTarget: d.drills,
 	})
 	m.Watch(c.Jobs, c.StoreStats)
 	server := api.NewServer(api.Options{Coordinator: c, Events: events, Metrics: m.Handler(), Version: versionText(), Token: d.token})

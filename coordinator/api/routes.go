@@ -68,6 +68,7 @@ func register(api huma.API, o Options) {
 	r.checkpoints()
 	r.changes()
 	r.store()
+	r.drills()
 }
 
 // add registers one route: what it answers is JSON, what it returns as an
