@@ -17,15 +17,25 @@ type Info struct {
 	Chunks int
 }
 
+// SourceError says that the checkpoint itself could not be read, by Write: where
+// it was to be written is not at fault. Err wraps what the source gave, or
+// snapshot.ErrCorrupt.
+type SourceError struct{ Err error }
+
+// Error is the cause's.
+func (e *SourceError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *SourceError) Unwrap() error { return e.Err }
+
 // Write writes a checkpoint as an archive: the same bytes for the same chunks
 // and manifest. Each chunk is checked whole before it is written, so that what
-// is damaged in src is never passed on; such errors wrap what src gave, or
-// snapshot.ErrCorrupt. In memory are two chunks, the manifest and 44 bytes for
+// is damaged in src is never passed on; such errors are a *SourceError. In memory are two chunks, the manifest and 44 bytes for
 // each chunk. After an error what was written is no archive: it has no footer.
 func Write(ctx context.Context, w io.Writer, src snapshot.ChunkSource, m *snapshot.Manifest) (Info, error) {
 	manifest, err := snapshot.EncodeManifest(m)
 	if err != nil {
-		return Info{}, err
+		return Info{}, &SourceError{err}
 	}
 	out := &stream{w: w, sum: sha256.New()}
 	if err := out.write(head()); err != nil {
@@ -68,22 +78,30 @@ func (s *stream) write(b []byte) error {
 // chunk writes one envelope with its length before it, and gives its place.
 // buf is used for what is inside, and given back.
 func (s *stream) chunk(ctx context.Context, src snapshot.ChunkSource, ref snapshot.ChunkRef, buf []byte) (entry, []byte, error) {
-	data, err := src.Chunk(ctx, ref.ID)
+	data, raw, err := sound(ctx, src, ref, buf)
 	if err != nil {
-		return entry{}, buf, err
-	}
-	got, raw, err := snapshot.OpenChunk(data, buf)
-	if err != nil {
-		return entry{}, buf, err
-	}
-	if got.ID != ref.ID || got.Section != ref.Section || got.Raw != ref.Raw {
-		return entry{}, raw, fmt.Errorf("the store has chunk %s (%s, %d raw bytes), the manifest names %d: %w", got.ID, got.Section, got.Raw, ref.Raw, snapshot.ErrCorrupt)
+		return entry{}, buf, &SourceError{err}
 	}
 	if err := s.write(binary.LittleEndian.AppendUint32(nil, uint32(len(data)))); err != nil {
 		return entry{}, raw, err
 	}
 	e := entry{id: ref.ID, offset: s.at, length: uint32(len(data))}
 	return e, raw, s.write(data)
+}
+
+// sound fetches a chunk and checks it whole; raw is its content, in buf's room.
+func sound(ctx context.Context, src snapshot.ChunkSource, ref snapshot.ChunkRef, buf []byte) (data, raw []byte, err error) {
+	if data, err = src.Chunk(ctx, ref.ID); err != nil {
+		return nil, nil, err
+	}
+	got, raw, err := snapshot.OpenChunk(data, buf)
+	if err != nil {
+		return nil, nil, err
+	}
+	if got.ID != ref.ID || got.Section != ref.Section || got.Raw != ref.Raw {
+		return nil, nil, fmt.Errorf("the store has chunk %s (%s, %d raw bytes), the manifest names %d: %w", got.ID, got.Section, got.Raw, ref.Raw, snapshot.ErrCorrupt)
+	}
+	return data, raw, nil
 }
 
 // finish writes what follows the chunks.
