@@ -87,7 +87,10 @@ func (c *Coordinator) Drill(ctx context.Context, name, which string) (*Operation
 		defer context.AfterFunc(c.store.quit, func() { cancel(errStopping) })()
 		op.begin(c.opts.Now(), cancel)
 		res, err := c.drill(ctx, op, j, cp)
-		op.finish(c.opts.Now(), Explain(err), func(s *Status) { s.Drill = res })
+		if err != nil {
+			err = Explain(err)
+		}
+		op.finish(c.opts.Now(), err, func(s *Status) { s.Drill = res })
 	}()
 	return op, nil
 }

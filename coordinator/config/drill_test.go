@@ -26,7 +26,7 @@ func TestDrillsHaveAPlaceAndASchedule(t *testing.T) {
 		"drill: {redis: {url: 'redis://h:1/0', tracking: sometimes}}":  "drill.redis.tracking",
 		"drill: {redis: {url: 'redis://h:1/0', caFile: /nowhere.pem}}": "drill.redis",
 	} {
-		_, err := Parse([]byte(text+"\n"))
+		_, err := Parse([]byte(text + "\n"))
 		require.ErrorContains(t, err, want, text)
 	}
 }
