@@ -33,5 +33,24 @@ func TestCompactAbove(t *testing.T) {
 		require.ErrorContains(t, err, says, text)
 	}
 	_, err := Parse([]byte("store: {compactAbov: 2}"))
-	require.ErrorContains(t, err, "unknown field; known are path, compactAbove")
+	require.ErrorContains(t, err, "unknown field; known are path, compactAbove, copies")
+}
+
+func TestCopiesAreDirectoriesEachNamedOnce(t *testing.T) {
+	f, err := Parse([]byte("store: {path: a.db, copies: [{path: /mnt/b/}, {path: c}]}"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"/mnt/b", "c"}, f.Store.CopyPaths())
+	f, err = Parse([]byte("store: {copies: []}"))
+	require.NoError(t, err)
+	require.Empty(t, f.Store.CopyPaths())
+	for text, says := range map[string]string{
+		"[{path: ''}]":                   `store.copies[0].path: "": give a directory that exists`,
+		"[{path: /a}, {path: /b/../a/}]": "store.copies[1].path: \"/b/../a/\": is the directory of store.copies[0] too",
+		"[/mnt/b]":                       "store.copies[0]: want fields with values",
+		"/mnt/b":                         "store.copies: want a list",
+		"[{}]":                           "store.copies[0].path",
+	} {
+		_, err := Parse([]byte("store:\n  copies: " + text))
+		require.ErrorContains(t, err, says, text)
+	}
 }

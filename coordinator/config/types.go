@@ -3,6 +3,8 @@
 package config
 
 import (
+	"path/filepath"
+
 	"keyframe/keygroups"
 	"keyframe/rescale"
 	"keyframe/snapshot"
@@ -51,6 +53,23 @@ type Store struct {
 	// CompactAbove is from which ratio of the file to what is live in it on
 	// the file is compacted by itself, 0 for never.
 	CompactAbove float64 `yaml:"compactAbove"`
+	// Copies are where each completed checkpoint is also kept, as a file.
+	Copies []Copy `yaml:"copies"`
+}
+
+// Copy is one place of second copies: a directory that exists, best on another
+// disk.
+type Copy struct {
+	Path string `yaml:"path"`
+}
+
+// CopyPaths are the directories of second copies.
+func (s Store) CopyPaths() []string {
+	var all []string
+	for _, c := range s.Copies {
+		all = append(all, filepath.Clean(c.Path))
+	}
+	return all
 }
 
 // API says where the coordinator listens. Any address but loopback or a unix

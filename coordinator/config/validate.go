@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,6 +68,25 @@ func (s Store) check(l *list) {
 	// So that NaN is refused too.
 	if s.CompactAbove != 0 && !(s.CompactAbove >= leastCompactAbove && s.CompactAbove <= math.MaxFloat64) {
 		l.add("store.compactAbove", strconv.FormatFloat(s.CompactAbove, 'g', -1, 64), "give 0 for never, or a ratio of at least %g, such as 2.0", leastCompactAbove)
+	}
+	s.checkCopies(l)
+}
+
+// checkCopies looks at the paths only: a directory may be away for a while.
+func (s Store) checkCopies(l *list) {
+	seen := map[string]int{}
+	for i, c := range s.Copies {
+		field := fmt.Sprintf("store.copies[%d].path", i)
+		if c.Path == "" {
+			l.add(field, text(c.Path), "give a directory that exists, best on another disk")
+			continue
+		}
+		path := filepath.Clean(c.Path)
+		if first, ok := seen[path]; ok {
+			l.add(field, text(c.Path), "is the directory of store.copies[%d] too: name each once", first)
+			continue
+		}
+		seen[path] = i
 	}
 }
 
