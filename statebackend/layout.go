@@ -1,7 +1,8 @@
 package statebackend
 
 import (
-	"strconv"
+	"bytes"
+	"math"
 	"strings"
 
 	"keyframe/snapshot"
@@ -70,19 +71,22 @@ func ParseKey(job Job, key []byte, known Known) (Parsed, bool) {
 	if !ok {
 		return Parsed{}, false
 	}
-	m, ok := findMarker(rest)
+	p, ok := takeApart(rest, known)
 	if !ok {
 		return Parsed{}, false
 	}
-	p := Parsed{Kind: m.kind, Partition: m.partition, Shard: -1}
-	p.Group, p.Topic, ok = strings.Cut(rest[:m.start], ":topic:")
+	return p.parsed(string(rest)), true
+}
+
+// StateOf is what ParseKey says of a key's operator, state and partition when
+// no state is known, without a copy: the slices lie in key.
+func StateOf(job Job, key []byte) (operator, name []byte, partition int, ok bool) {
+	rest, ok := underGroup(job, key)
 	if !ok {
-		return Parsed{}, false
+		return nil, nil, 0, false
 	}
-	if known.split(&p, rest[m.end:]) || guess(&p, rest[m.end:]) {
-		return p, true
-	}
-	return Parsed{}, false
+	p, ok := takeApart(rest, Known{})
+	return p.operator, p.name, p.partition, ok
 }
 
 // Classify says in which section of a checkpoint an indexed key goes.
@@ -93,19 +97,61 @@ func Classify(job Job, key []byte) snapshot.Section {
 		return snapshot.SectionKeyed
 	}
 	m, ok := findMarker(rest)
-	if ok && m.kind == KindOperator && strings.Contains(rest[:m.start], ":topic:") {
+	if ok && m.kind == KindOperator && bytes.Contains(rest[:m.start], topicMark) {
 		return snapshot.SectionOperator
 	}
 	return snapshot.SectionKeyed
 }
 
+// What stands in a key before its topic and before its partition.
+var (
+	topicMark     = []byte(":topic:")
+	partitionMark = []byte(":p:")
+)
+
 // underGroup gives what follows {root}:cg:.
-func underGroup(job Job, key []byte) (string, bool) {
+func underGroup(job Job, key []byte) ([]byte, bool) {
 	rest, ok := job.underRoot(key)
 	if !ok || len(rest) < len("cg:") || string(rest[:len("cg:")]) != "cg:" {
-		return "", false
+		return nil, false
 	}
-	return string(rest[len("cg:"):]), true
+	return rest[len("cg:"):], true
+}
+
+// parts are a Parsed whose strings still lie in the key: keys are looked at by
+// the million, and most of them need not be kept.
+type parts struct {
+	marker
+	group, topic   []byte
+	operator, name []byte
+	typedKey       []byte
+	shard          int
+	guessed        bool
+}
+
+// takeApart takes what underGroup gives apart.
+func takeApart(rest []byte, known Known) (parts, bool) {
+	m, ok := findMarker(rest)
+	if !ok {
+		return parts{}, false
+	}
+	p := parts{marker: m, shard: -1}
+	p.group, p.topic, ok = bytes.Cut(rest[:m.start], topicMark)
+	if !ok {
+		return parts{}, false
+	}
+	return p, known.split(&p, rest[m.end:]) || p.guess(rest[m.end:])
+}
+
+// parsed makes strings of the parts, all within s, which is what they were
+// taken from.
+func (p *parts) parsed(s string) Parsed {
+	topic, name := len(p.group)+len(topicMark), p.end+len(p.operator)+1
+	return Parsed{
+		Kind: p.kind, Group: s[:len(p.group)], Topic: s[topic : topic+len(p.topic)], Partition: p.partition,
+		Operator: s[p.end : p.end+len(p.operator)], Name: s[name : name+len(p.name)],
+		TypedKey: s[len(s)-len(p.typedKey):], Shard: p.shard, Guessed: p.guessed,
+	}
 }
 
 type marker struct {
@@ -118,24 +164,26 @@ var markerKinds = []KeyKind{KindState, KindWindowDue, KindOperator}
 
 // findMarker finds the first ":p:{digits}:{kind}:". Digits are as we write
 // them: no sign, no leading zero, within an int32 (a partition has no more).
-func findMarker(s string) (marker, bool) {
+func findMarker(s []byte) (marker, bool) {
 	for at := 0; ; {
-		i := strings.Index(s[at:], ":p:")
+		i := bytes.Index(s[at:], partitionMark)
 		if i < 0 {
 			return marker{}, false
 		}
 		start := at + i
 		at = start + 1
-		digits, tail, ok := strings.Cut(s[start+len(":p:"):], ":")
-		if !ok {
+		rest := s[start+len(partitionMark):]
+		colon := bytes.IndexByte(rest, ':')
+		if colon < 0 {
 			return marker{}, false
 		}
-		n, ok := partitionNumber(digits)
+		n, ok := partitionNumber(rest[:colon])
 		if !ok {
 			continue
 		}
+		tail := rest[colon+1:]
 		for _, k := range markerKinds {
-			if strings.HasPrefix(tail, string(k)+":") {
+			if len(tail) > len(k) && tail[len(k)] == ':' && string(tail[:len(k)]) == string(k) {
 				end := len(s) - len(tail) + len(k) + 1
 				return marker{start: start, end: end, kind: k, partition: n}, true
 			}
@@ -143,29 +191,30 @@ func findMarker(s string) (marker, bool) {
 	}
 }
 
-func partitionNumber(s string) (int, bool) {
-	if s == "" || (s[0] == '0' && len(s) > 1) {
+func partitionNumber(s []byte) (int, bool) {
+	if len(s) == 0 || len(s) > len("2147483647") || (s[0] == '0' && len(s) > 1) {
 		return 0, false
 	}
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
+	n := int64(0)
+	for _, d := range s {
+		if d < '0' || d > '9' {
 			return 0, false
 		}
+		n = 10*n + int64(d-'0')
 	}
-	n, err := strconv.ParseInt(s, 10, 32)
-	return int(n), err == nil
+	return int(n), n <= math.MaxInt32
 }
 
 // split tries the known states, longest first: only prefixes that end where a
 // colon follows (or the key ends) can be one.
-func (k Known) split(p *Parsed, rest string) bool {
+func (k Known) split(p *parts, rest []byte) bool {
 	for end := min(len(rest), k.longest); end > 0; end-- {
 		if end < len(rest) && rest[end] != ':' {
 			continue
 		}
-		s, ok := k.byJoined[rest[:end]]
+		s, ok := k.byJoined[string(rest[:end])]
 		if ok && p.tail(rest[end:]) {
-			p.Operator, p.Name = s.Operator, s.Name
+			p.operator, p.name = rest[:len(s.Operator)], rest[len(s.Operator)+1:end]
 			return true
 		}
 	}
@@ -174,49 +223,52 @@ func (k Known) split(p *Parsed, rest string) bool {
 
 // tail takes what follows operator and name: nothing, a shard or a typed key.
 // Only keyed state has more than nothing.
-func (p *Parsed) tail(s string) bool {
-	if s == "" {
+func (p *parts) tail(s []byte) bool {
+	if len(s) == 0 {
 		return true
 	}
-	if p.Kind != KindState {
+	if p.kind != KindState {
 		return false
 	}
 	s = s[1:] // the colon
-	if digits, ok := strings.CutPrefix(s, "shard:"); ok {
-		n, ok := partitionNumber(digits)
+	if len(s) >= len(shardMark) && string(s[:len(shardMark)]) == shardMark {
+		n, ok := partitionNumber(s[len(shardMark):])
 		if ok {
-			p.Shard = n
+			p.shard = n
 		}
 		return ok
 	}
 	if !isTypedKey(s) {
 		return false
 	}
-	p.TypedKey = s
+	p.typedKey = s
 	return true
 }
 
-func isTypedKey(s string) bool {
+const shardMark = "shard:"
+
+func isTypedKey[T string | []byte](s T) bool {
 	return len(s) >= 2 && s[1] == ':' && strings.IndexByte("snjt", s[0]) >= 0
 }
 
 // guess reads the operator up to the first colon and the name up to the next
 // one, after which a shard or a typed key must follow. Keys of windows and of
 // operator state have nothing after the name, so all of the rest is the name.
-func guess(p *Parsed, rest string) bool {
-	op, rest, ok := strings.Cut(rest, ":")
-	if !ok {
+func (p *parts) guess(rest []byte) bool {
+	colon := bytes.IndexByte(rest, ':')
+	if colon < 0 {
 		return false
 	}
-	name, tail := rest, ""
-	if p.Kind == KindState {
-		if i := strings.IndexByte(rest, ':'); i >= 0 {
-			name, tail = rest[:i], rest[i:]
+	op, name := rest[:colon], rest[colon+1:]
+	var tail []byte
+	if p.kind == KindState {
+		if i := bytes.IndexByte(name, ':'); i >= 0 {
+			name, tail = name[:i], name[i:]
 		}
 	}
 	if !p.tail(tail) {
 		return false
 	}
-	p.Operator, p.Name, p.Guessed = op, name, true
+	p.operator, p.name, p.guessed = op, name, true
 	return true
 }

@@ -121,6 +121,7 @@ func FuzzParseKey(f *testing.F) {
 	f.Add([]byte(layoutJob.Root() + ":cg:g:topic:t:p:1:state::"))
 	known := NewKnown(StateName{"o", "n"}, StateName{"", ""})
 	f.Fuzz(func(t *testing.T, key []byte) {
+		sameState(t, key)
 		p, ok := ParseKey(layoutJob, key, known)
 		if !ok {
 			return
@@ -144,4 +145,42 @@ func rebuild(p Parsed) string {
 		return layoutJob.KeyedKey(s, p.Name, p.TypedKey)
 	}
 	return layoutJob.StateKey(s, p.Name)
+}
+
+// sameState holds StateOf against ParseKey without known states.
+func sameState(t require.TestingT, key []byte) {
+	p, parsed := ParseKey(layoutJob, key, Known{})
+	operator, name, partition, ok := StateOf(layoutJob, key)
+	require.Equal(t, parsed, ok, "%q", key)
+	if ok {
+		require.Equal(t, []any{p.Operator, p.Name, p.Partition}, []any{string(operator), string(name), partition}, "%q", key)
+	}
+}
+
+func TestStateOfSaysWhatParseKeySays(t *testing.T) {
+	part := rapid.SampledFrom([]string{":", "s", "s:", "shard:3", "p:1:", ":p:2147483647:", ":p:2147483648:", "state:", "opstate:", "windowDue:", ":topic:", "cg:", "o"})
+	rapid.Check(t, func(t *rapid.T) {
+		key := rapid.SampledFrom([]string{"", layoutJob.Root() + ":cg:", layoutJob.Root() + ":cg:g:topic:t:p:4:state:"}).Draw(t, "begin")
+		for _, s := range rapid.SliceOfN(part, 0, 8).Draw(t, "parts") {
+			key += s
+		}
+		sameState(t, []byte(key))
+	})
+}
+
+// What is asked of every key of a checkpoint makes no garbage.
+func TestClassifyAndStateOfAllocateNothing(t *testing.T) {
+	s := Scope{Group: "g", Topic: "t", Partition: 4, Operator: "o"}
+	for _, key := range []string{
+		layoutJob.KeyedKey(s, "n", "s:a key that is longer than what fits on a stack"),
+		layoutJob.OperatorKey("g", "t", 2, "o", "n"),
+		layoutJob.WindowDueKey(s, "n"),
+		"nothing of the layout",
+	} {
+		key := []byte(key)
+		require.Zero(t, testing.AllocsPerRun(100, func() {
+			Classify(layoutJob, key)
+			_, _, _, _ = StateOf(layoutJob, key)
+		}), "%s", key)
+	}
 }

@@ -46,16 +46,16 @@ func (t *tally) clone() tally {
 
 // place finds what a key is counted under.
 func (t *tally) place(k snapshot.Key) (state, group uint16) {
-	p, ok := statebackend.ParseKey(t.job, k.Name, statebackend.Known{})
-	key := stateKey{typ: k.Type.String()}
-	if ok {
-		key.operator, key.name = p.Operator, p.Name
-	}
+	operator, name, partition, ok := statebackend.StateOf(t.job, k.Name)
 	group = noGroup
-	if ok && k.Section == snapshot.SectionKeyed && p.Partition < len(t.groups) {
-		group = uint16(p.Partition)
+	if ok && k.Section == snapshot.SectionKeyed && partition < len(t.groups) {
+		group = uint16(partition)
 	}
-	return t.state(key), group
+	// Strings are made of a state that is new, and not for each of its keys.
+	if i, known := t.index[stateKey{string(operator), string(name), k.Type.String()}]; known {
+		return i, group
+	}
+	return t.state(stateKey{string(operator), string(name), k.Type.String()}), group
 }
 
 func (t *tally) state(key stateKey) uint16 {
