@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,8 +18,8 @@ import (
 )
 
 // drillWorld is a job with two checkpoints on a real Redis.
-func drillWorld(t *testing.T) *redisWorld {
-	w := newRedisWorld(t, redis.TrackFields)
+func drillWorld(t *testing.T, with ...func(*redisWorld, *Options)) *redisWorld {
+	w := newRedisWorld(t, redis.TrackFields, with...)
 	w.seed("flights")
 	w.stirRedis("flights", rand.New(rand.NewPCG(3, 4)), 300)
 	w.begin("flights")
@@ -79,11 +80,16 @@ func (s *spoiling) ReadAll(ctx context.Context, job statebackend.Job, sink snaps
 	return s.Backend.ReadAll(ctx, job, sink)
 }
 
+// spoiled makes drills in such a store.
+func spoiled(spoil func(scratch statebackend.Job)) func(*redisWorld, *Options) {
+	return func(w *redisWorld, o *Options) { o.DrillTarget = &spoiling{w.backend, spoil} }
+}
+
 func TestADrillThatFindsADifferenceIsAnAlarm(t *testing.T) {
-	w := drillWorld(t)
-	w.c.opts.DrillTarget = &spoiling{w.backend, func(scratch statebackend.Job) {
+	var w *redisWorld
+	w = drillWorld(t, spoiled(func(scratch statebackend.Job) {
 		w.srv.Do("HSET", scratch.StateKey(statebackend.Scope{Group: "g", Topic: "in", Partition: 6, Operator: "count"}, "total"), "s:key-7", "other")
-	}}
+	}))
 	res := w.done(w.c.Drill(t.Context(), "flights", "")).Drill
 	require.False(t, res.Equal)
 	require.Equal(t, hashState("flights", 6), res.Differences[0].Key)
@@ -98,9 +104,8 @@ func TestADrillThatFindsADifferenceIsAnAlarm(t *testing.T) {
 }
 
 func TestOneDrillOfAJobAtATime(t *testing.T) {
-	w := drillWorld(t)
 	inside, goOn := make(chan struct{}), make(chan struct{})
-	w.c.opts.DrillTarget = &spoiling{w.backend, func(statebackend.Job) { close(inside); <-goOn }}
+	w := drillWorld(t, spoiled(func(statebackend.Job) { close(inside); <-goOn }))
 	op, err := w.c.Drill(t.Context(), "flights", "")
 	require.NoError(t, err)
 	<-inside
@@ -162,13 +167,17 @@ func TestDrillsComeWhenTheyAreDue(t *testing.T) {
 
 // Damage that a drill finds is damage: the checkpoint is not offered any more.
 func TestADrillOfADamagedCheckpointMarksItBad(t *testing.T) {
-	w := drillWorld(t)
+	damaged := &torn{}
+	w := drillWorld(t, func(w *redisWorld, o *Options) {
+		damaged.Store = w.db
+		o.Store = damaged
+	})
 	m, err := w.db.Manifest(t.Context(), "flights", 2)
 	require.NoError(t, err)
-	w.c.opts.Store = &torn{Store: w.db, id: m.Chunks[0].ID}
+	damaged.id.Store(&m.Chunks[0].ID)
 	s := w.failed(w.c.Drill(t.Context(), "flights", "2"))
 	require.Equal(t, fault.Corrupt, s.Error.Code)
-	w.c.opts.Store = w.db
+	damaged.id.Store(nil)
 	cp := w.find(2)
 	require.False(t, cp.Restorable())
 	require.False(t, cp.Drill.OK)
@@ -180,11 +189,11 @@ func TestADrillOfADamagedCheckpointMarksItBad(t *testing.T) {
 // torn is a store with one chunk that can't be read.
 type torn struct {
 	snapshot.Store
-	id snapshot.ChunkID
+	id atomic.Pointer[snapshot.ChunkID]
 }
 
 func (s *torn) Chunk(ctx context.Context, id snapshot.ChunkID) ([]byte, error) {
-	if id == s.id {
+	if bad := s.id.Load(); bad != nil && id == *bad {
 		return nil, snapshot.ErrCorrupt
 	}
 	return s.Store.Chunk(ctx, id)

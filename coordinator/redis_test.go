@@ -28,14 +28,18 @@ type redisWorld struct {
 	hiding  *hiding
 }
 
-func newRedisWorld(t *testing.T, tracking string) *redisWorld {
+func newRedisWorld(t *testing.T, tracking string, with ...func(*redisWorld, *Options)) *redisWorld {
 	srv := redistest.Start(t, redistest.Setting("repl-diskless-sync-delay 0"))
 	b, err := redis.Open(t.Context(), redis.Config{URL: srv.URL(), Tracking: tracking})
 	require.NoError(t, err)
 	db, err := bolt.Open(t.Context(), filepath.Join(t.TempDir(), "keyframe.db"), bolt.Options{})
 	require.NoError(t, err)
 	w := &redisWorld{world: &world{t: t, db: db}, srv: srv, backend: b, hiding: &hiding{Backend: b}}
-	w.c = New(Options{Store: db, Journal: db.Journal(), Backend: w.hiding, Listener: w})
+	o := Options{Store: db, Journal: db.Journal(), Backend: w.hiding, Listener: w}
+	for _, f := range with {
+		f(w, &o)
+	}
+	w.c = New(o)
 	require.NoError(t, w.c.Start(t.Context()))
 	t.Cleanup(func() {
 		w.close()
