@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"sort"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"keyframe/coordinator/config"
+	"keyframe/coordinator/copies"
 	"keyframe/coordinator/fault"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
@@ -37,6 +37,8 @@ type Options struct {
 	Upkeep       snapshot.Upkeep
 	CompactAbove float64
 	CompactGain  int64
+	// Copies are directories in which each completed checkpoint is kept too.
+	Copies []string
 }
 
 // DefaultPoll is how often a job's state is looked at: lost state is noticed
@@ -54,6 +56,7 @@ type Coordinator struct {
 	opts   Options
 	ops    operations
 	store  *upkeep
+	copies *copies.Keeper // nil when there are none
 	drills *drills
 	seq    atomic.Uint64
 	tag    string // makes operation ids of two runs differ
@@ -86,6 +89,7 @@ func New(o Options) *Coordinator {
 	}
 	c := &Coordinator{opts: o, jobs: map[string]*job{}, tag: randomID(2), store: newUpkeep(), drills: newDrills()}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	c.useCopies()
 	return c
 }
 
@@ -108,6 +112,9 @@ func (c *Coordinator) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := c.loadCopies(ctx); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.started {
@@ -121,6 +128,7 @@ func (c *Coordinator) Start(ctx context.Context) error {
 		c.jobs[s.Name] = j
 	}
 	c.started = true
+	c.keepCopies()
 	for _, j := range c.jobs {
 		c.launch(j)
 	}
@@ -372,34 +380,5 @@ func (c *Coordinator) emit(e Event) {
 		e.At = c.opts.Now()
 	}
 	c.opts.Listener.OnEvent(e)
-}
-
-func (c *Coordinator) newOperation(job string, kind OperationKind) *Operation {
-	id := "op-" + c.tag + "-" + strconv.FormatUint(c.seq.Add(1), 10)
-	o := newOperation(id, job, kind, c.opts.Now())
-	c.ops.add(o)
-	return o
-}
-
-// Operation finds an operation by its id.
-func (c *Coordinator) Operation(id string) (*Operation, error) {
-	if o, ok := c.ops.get(id); ok {
-		return o, nil
-	}
-	return nil, fault.New(fault.NoOperation, "operations are forgotten when the coordinator restarts", "no operation %q", id)
-}
-
-// Operations are the operations that are remembered, newest first; of one job
-// when job isn't empty.
-func (c *Coordinator) Operations(job string) []Status { return c.ops.list(job) }
-
-// Abort asks a running operation to stop; it ends cleanly, with nothing half
-// done, or finishes when it can't be stopped any more.
-func (c *Coordinator) Abort(id string) error {
-	o, err := c.Operation(id)
-	if err != nil {
-		return err
-	}
-	o.abort(fault.New(fault.Failed, "", "aborted on request"))
-	return nil
+	c.wakeCopies(e.Kind)
 }

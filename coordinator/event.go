@@ -49,6 +49,11 @@ const (
 	EventStoreCompacted      EventKind = "store_compacted"
 	EventStoreBackedUp       EventKind = "store_backed_up"
 	EventStoreUpkeepFailed   EventKind = "store_upkeep_failed"
+	EventCheckpointImported  EventKind = "checkpoint_imported"
+	EventCopyMade            EventKind = "copy_made"
+	EventCopyFailed          EventKind = "copy_failed"
+	EventCopyRemoved         EventKind = "copy_removed"
+	EventCopiesFound         EventKind = "copies_found" // checkpoints that only copies have
 )
 
 // Event is one thing that happened to a job, or to the store (Job is empty

@@ -56,6 +56,12 @@ func (c *Coordinator) newest(ctx context.Context, name string, history []snapsho
 	if all := candidates(history, flip); len(all) > 0 {
 		return all[0], nil
 	}
+	for i := len(history) - 1; i >= 0; i-- {
+		// Of a job that has nothing of its own yet.
+		if history[i].Restorable() && history[i].Trigger == snapshot.TriggerImport {
+			return history[i], nil
+		}
+	}
 	return snapshot.Checkpoint{}, fault.New(fault.NoCheckpoint, "take one: `coordinator checkpoint create "+name+"`, or name one with --checkpoint", "job %q has no restorable checkpoint", name)
 }
 

@@ -171,8 +171,8 @@ func busy(job string, op *Operation) error {
 		"job %q is busy with %s %s", job, s.Kind, s.ID)
 }
 
-// submit hands a task to the actor. A checkpoint may wait for another
-// checkpoint to end; anything else is refused while the job is busy.
+// submit hands a task to the actor. A checkpoint and an import may wait for
+// another one to end; anything else is refused while the job is busy.
 func (j *job) submit(kind OperationKind, do func(context.Context, *Operation) (func(*Status), error)) (*Operation, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -184,7 +184,7 @@ func (j *job) submit(kind OperationKind, do func(context.Context, *Operation) (f
 	if j.waiting != nil {
 		return nil, busy(j.spec.Name, j.waiting)
 	}
-	if j.running != nil && !(kind == OpCheckpoint && j.running.Status().Kind == OpCheckpoint) {
+	if j.running != nil && !(kind.queues() && j.running.Status().Kind.queues()) {
 		return nil, busy(j.spec.Name, j.running)
 	}
 	op := j.c.newOperation(j.spec.Name, kind)
@@ -193,6 +193,8 @@ func (j *job) submit(kind OperationKind, do func(context.Context, *Operation) (f
 	j.yieldLocked(errYield)
 	return op, nil
 }
+
+func (k OperationKind) queues() bool { return k == OpCheckpoint || k == OpImport }
 
 // run is the actor: it first settles what a crash may have left, then waits
 // for the schedule, for tasks, and for the time to look at the state.

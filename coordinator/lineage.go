@@ -38,6 +38,9 @@ type lineageRecord struct {
 	Epoch       uint64      `json:"epoch"`
 	RunID       string      `json:"runId"`
 	Names       uint64      `json:"names"` // in the index then
+	// Unknown: the whole history was imported, and nothing of it is known to
+	// be of the state that is live. All but Newest is empty then.
+	Unknown bool `json:"unknown,omitempty"`
 }
 
 func (c *Coordinator) loadUndo(ctx context.Context, job string) (*undoRecord, error) {
@@ -140,7 +143,9 @@ func (c *Coordinator) lineage(ctx context.Context, job string, last *snapshot.Ch
 	if err != nil {
 		return lineage{}, r, fmt.Errorf("lineage record of job %q: %w", job, err)
 	}
-	if last == nil {
+	// A record whose Newest isn't in the history still tells what is live: of an
+	// import it is written first, and a person may have deleted the checkpoint.
+	if last == nil || (r.Unknown && r.Newest >= last.ID) {
 		return lineage{}, r, nil
 	}
 	m, err := c.opts.Store.Manifest(ctx, last.Job, last.ID)
@@ -148,10 +153,10 @@ func (c *Coordinator) lineage(ctx context.Context, job string, last *snapshot.Ch
 		return lineage{}, r, fmt.Errorf("manifest of checkpoint %d of %q: %w", last.ID, last.Job, err)
 	}
 	l := lineageOf(m)
-	if r.Newest == l.id {
+	if r.Newest >= l.id {
 		l.epoch, l.names = max(l.epoch, r.Epoch), r.Names
 	}
-	if r.Newest == l.id && r.Incarnation != "" {
+	if r.Newest >= l.id && r.Incarnation != "" {
 		l.incarnation, l.attempt, l.runID = r.Incarnation, r.Attempt, r.RunID
 	}
 	return l, r, nil
@@ -166,7 +171,7 @@ func (j *job) head() snapshot.ID {
 }
 
 func (j *job) headLocked() snapshot.ID {
-	if j.flip.Newest != 0 && j.flip.Newest == j.newest.id {
+	if j.flip.Newest != 0 && j.flip.Newest >= j.newest.id {
 		return j.flip.Base
 	}
 	return j.newest.id

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ const (
 	OpAdopt      OperationKind = "adopt"
 	OpCompact    OperationKind = "compact" // of the store; no job
 	OpBackup     OperationKind = "backup"  // of the store; no job
+	OpImport     OperationKind = "import"
 )
 
 // OperationState is where an operation stands.
@@ -80,6 +82,7 @@ type Status struct {
 	Restore    *restore.Result      `json:"restore,omitempty"`
 	Rescale    *rescaler.Result     `json:"rescale,omitempty"`
 	Verify     *VerifyResult        `json:"verify,omitempty"`
+	Import     *ImportResult        `json:"import,omitempty"`
 	Drill      *drill.Result        `json:"drill,omitempty"`
 	// Of operations on the store, which have no job.
 	Compact *snapshot.CompactResult `json:"compact,omitempty"`
@@ -218,4 +221,34 @@ func (l *operations) list(job string) []Status {
 		}
 	}
 	return all
+}
+
+func (c *Coordinator) newOperation(job string, kind OperationKind) *Operation {
+	id := "op-" + c.tag + "-" + strconv.FormatUint(c.seq.Add(1), 10)
+	o := newOperation(id, job, kind, c.opts.Now())
+	c.ops.add(o)
+	return o
+}
+
+// Operation finds an operation by its id.
+func (c *Coordinator) Operation(id string) (*Operation, error) {
+	if o, ok := c.ops.get(id); ok {
+		return o, nil
+	}
+	return nil, fault.New(fault.NoOperation, "operations are forgotten when the coordinator restarts", "no operation %q", id)
+}
+
+// Operations are the operations that are remembered, newest first; of one job
+// when job isn't empty.
+func (c *Coordinator) Operations(job string) []Status { return c.ops.list(job) }
+
+// Abort asks a running operation to stop; it ends cleanly, with nothing half
+// done, or finishes when it can't be stopped any more.
+func (c *Coordinator) Abort(id string) error {
+	o, err := c.Operation(id)
+	if err != nil {
+		return err
+	}
+	o.abort(fault.New(fault.Failed, "", "aborted on request"))
+	return nil
 }

@@ -73,6 +73,9 @@ func (j *job) learnOnce(ctx context.Context) (done bool, err error) {
 	var last, good *snapshot.Checkpoint
 	failures := uint64(0)
 	for i := len(history) - 1; i >= 0 && good == nil; i-- {
+		if history[i].Trigger == snapshot.TriggerImport {
+			continue // nothing of it saves what is live
+		}
 		switch {
 		case history[i].State == snapshot.StateFailed && last == nil:
 			failures++
@@ -190,7 +193,7 @@ func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
 	if v.health == HealthOK && newest.id != 0 {
 		j.keepServer(ctx)
 	}
-	j.setHealth(v.health, v.message, g.Warnings)
+	j.setHealth(v.health, v.message, append(g.Warnings, j.c.copyWarnings(spec.Name)...))
 	return g, nil
 }
 

@@ -71,9 +71,10 @@ func (e *Executor) open(ctx context.Context, req *Request, r *ready) ([]snapshot
 		return nil, restore.Fault(err, fault.Store, "read the history of job %q", job)
 	}
 	if req.Base == 0 {
+		own := false // what was imported is of another time or place
 		for _, c := range history {
-			if c.Restorable() {
-				req.Base = c.ID
+			if imported := c.Trigger == snapshot.TriggerImport; c.Restorable() && !(imported && own) {
+				req.Base, own = c.ID, !imported
 			}
 		}
 	}
