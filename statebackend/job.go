@@ -47,13 +47,16 @@ func (j Job) Assignment() string { return j.Root() + ":assignment" }
 // Record is the coordinator's own hash beside the state.
 func (j Job) Record() string { return j.Root() + ":coordinator" }
 
+// Lease is the hash that says who leads the job, and with which token.
+func (j Job) Lease() string { return j.Root() + ":coordinator:lease" }
+
 // Staging is the beginning of every key that the restore with this id writes
 // beside the live ones.
 func (j Job) Staging(restore string) string { return j.Root() + ":coordinator:stage:" + restore + ":" }
 
 // Owns tells whether a name that the index lists is state of the job: it begins
 // with {root}: and is none of the job's own bookkeeping (index, registry,
-// operator states, assignment, record, and what a restore stages). Anybody may
+// operator states, assignment, record, lease, and what a restore stages). Anybody may
 // put a name into the index; a restore writes and deletes owned ones only.
 func (j Job) Owns(name []byte) bool {
 	rest, ok := j.underRoot(name)
@@ -61,7 +64,7 @@ func (j Job) Owns(name []byte) bool {
 		return false
 	}
 	switch string(rest) {
-	case "stateKeys", "stateSchema", "operatorState", "assignment", "coordinator":
+	case "stateKeys", "stateSchema", "operatorState", "assignment", "coordinator", "coordinator:lease":
 		return false
 	}
 	return !bytes.HasPrefix(rest, []byte("coordinator:stage:"))

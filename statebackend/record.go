@@ -29,6 +29,9 @@ type Mark struct {
 	Kind       string      `json:"kind"` // restore or rescale
 	Checkpoint snapshot.ID `json:"checkpoint"`
 	StartedAt  time.Time   `json:"startedAt"`
+	// Token is the lease's that the restore was begun under, 0 for none: once
+	// another one is current it can't go live any more.
+	Token uint64 `json:"token,omitempty"`
 }
 
 // Assignment is what workers read to know their key groups: the JSON of the

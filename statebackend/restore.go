@@ -128,7 +128,10 @@ type Restorer interface {
 	Stage(ctx context.Context, req RestoreRequest) (Staging, error)
 	// Resolve ends a restore that a crash left behind: it tells whether the
 	// flip happened, removes what was staged and, when the mark is this
-	// restore's, the mark. Idempotent.
+	// restore's, the mark. Idempotent. Somebody who doesn't lead the job (see
+	// WithLease) is told the same and removes what was staged, but leaves the
+	// mark to the leader: the flip can't happen any more. Where it still could,
+	// since nobody has begun a new term, that is a *FencedError.
 	Resolve(ctx context.Context, job Job, restore string) (flipped bool, err error)
 }
 
@@ -138,6 +141,7 @@ type Backend interface {
 	Cutter
 	Records
 	Restorer
+	Leases
 	// Server is the address for a checkpoint's identity: never with a user
 	// or a password.
 	Server() string

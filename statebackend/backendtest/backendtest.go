@@ -97,6 +97,14 @@ var parts = []struct {
 	{"operator scope", testOperatorScope},
 	{"operator scope changed", testOperatorScopeChanged},
 	{"jobs side by side", testJobsSideBySide},
+	{"lease", testLease},
+	{"lease runs out", testLeaseRunsOut},
+	{"lease of the same store", testLeaseOfTheSameStore},
+	{"tokens only grow", testTokensOnlyGrow},
+	{"fence", testFence},
+	{"cut of a deposed leader", testCutOfADeposed},
+	{"resolve while it could flip", testResolveWhileItCouldFlip},
+	{"history of leases", testLeaseHistory},
 }
 
 // job is the suite's usual job; its names hold what keys may hold.

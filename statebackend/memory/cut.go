@@ -72,7 +72,7 @@ func (s *Store) still(ctx context.Context, req statebackend.CutRequest) (stateba
 	cut := statebackend.Cut{Grade: snapshot.GradeSnapshot, At: s.now(), Server: s.info(),
 		Record: h.record, Assigned: h.assigned, Operators: h.operators}
 	keys := s.freezeJob(req.Job, h.index)
-	if r := h.record; r.Attempt != r.Cut && req.Incarnation != "" {
+	if r := h.record; r.Attempt != r.Cut && req.Incarnation != "" && s.fence(ctx, req.Job) == nil {
 		r.Cut = r.Attempt
 		if err := s.keep(req.Job, r); err != nil {
 			return statebackend.Cut{}, nil, err

@@ -114,9 +114,12 @@ func (g *staging) assignment() ([]byte, error) {
 func (g *staging) ready() (statebackend.Record, error) {
 	s, job := g.s, g.req.Job
 	r, _, err := s.record(job)
+	deposed := s.fenced(g.lease)
 	switch {
 	case err != nil:
 		return r, err
+	case deposed != nil:
+		return r, fmt.Errorf("restore %q: %w", g.req.ID, deposed)
 	case r.Restore == nil:
 		return r, fmt.Errorf("restore %q of job %q: %w: its mark is gone: somebody resolved it, or the state was lost", g.req.ID, job.Root(), statebackend.ErrFenced)
 	case r.Restore.ID != g.req.ID:
@@ -303,7 +306,7 @@ func (g *staging) Abort(ctx context.Context) error {
 	if g.flipped || g.ended {
 		return nil
 	}
-	if _, err := g.s.Resolve(ctx, g.req.Job, g.req.ID); err != nil {
+	if _, err := g.s.Resolve(statebackend.WithLease(ctx, g.lease), g.req.Job, g.req.ID); err != nil {
 		return err
 	}
 	g.ended = true
@@ -323,12 +326,17 @@ func (s *Store) Resolve(ctx context.Context, job statebackend.Job, restore strin
 	if err != nil {
 		return false, err
 	}
+	ours := r.Restore != nil && r.Restore.ID == restore
+	deposed := s.fence(ctx, job)
+	if now := s.leases[job]; deposed != nil && ours && now.ID != "" && now.Token == r.Restore.Token {
+		return false, fmt.Errorf("restore %q: %w", restore, deposed)
+	}
 	for name := range s.keys {
 		if strings.HasPrefix(name, job.Staging(restore)) {
 			delete(s.keys, name)
 		}
 	}
-	if r.Restore != nil && r.Restore.ID == restore {
+	if ours && deposed == nil {
 		r.Restore = nil
 		if err := s.keep(job, r); err != nil {
 			return false, err

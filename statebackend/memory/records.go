@@ -138,6 +138,9 @@ func (s *Store) Adopt(ctx context.Context, job statebackend.Job, incarnation str
 		return statebackend.Record{}, err
 	}
 	defer s.mu.Unlock()
+	if err := s.fence(ctx, job); err != nil {
+		return statebackend.Record{}, err
+	}
 	r, _, err := s.record(job)
 	if err != nil {
 		return statebackend.Record{}, err
@@ -170,6 +173,9 @@ func (s *Store) Note(ctx context.Context, job statebackend.Job, incarnation stri
 		return err
 	}
 	defer s.mu.Unlock()
+	if err := s.fence(ctx, job); err != nil {
+		return err
+	}
 	r, _, err := s.record(job)
 	if err != nil {
 		return err

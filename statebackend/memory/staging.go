@@ -17,6 +17,7 @@ import (
 type staging struct {
 	s      *Store
 	req    statebackend.RestoreRequest
+	lease  statebackend.Lease // of the one who began
 	prefix string
 
 	names   map[string]struct{} // of the index
@@ -78,6 +79,10 @@ func (s *Store) Stage(ctx context.Context, req statebackend.RestoreRequest) (sta
 		return nil, err
 	}
 	defer s.mu.Unlock()
+	lease := statebackend.LeaseOf(ctx, req.Job)
+	if err := s.fenced(lease); err != nil {
+		return nil, fmt.Errorf("restore %q: %w", req.ID, err)
+	}
 	r, _, err := s.record(req.Job)
 	if err != nil {
 		return nil, err
@@ -94,11 +99,11 @@ func (s *Store) Stage(ctx context.Context, req statebackend.RestoreRequest) (sta
 	if req.Scope == statebackend.ScopeOperator {
 		kind = "rescale"
 	}
-	r.Restore = &statebackend.Mark{ID: req.ID, Kind: kind, Checkpoint: req.Checkpoint, StartedAt: req.StartedAt}
+	r.Restore = &statebackend.Mark{ID: req.ID, Kind: kind, Checkpoint: req.Checkpoint, StartedAt: req.StartedAt, Token: lease.Token}
 	if err := s.keep(req.Job, r); err != nil {
 		return nil, err
 	}
-	return &staging{s: s, req: req, prefix: req.Job.Staging(req.ID), names: map[string]struct{}{},
+	return &staging{s: s, req: req, lease: lease, prefix: req.Job.Staging(req.ID), names: map[string]struct{}{},
 		keys: map[string]staged{}, meta: map[string]staged{}}, nil
 }
 

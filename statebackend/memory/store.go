@@ -31,6 +31,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	keys   map[string]*object
+	leases map[statebackend.Job]statebackend.Leader
 	runID  string
 	tokens uint64 // the last one given out
 	closed bool
@@ -40,7 +41,7 @@ var _ statebackend.Backend = (*Store)(nil)
 
 // New gives an empty store.
 func New(o Options) *Store {
-	s := &Store{name: o.Name, now: o.Now, limit: o.Limit, keys: make(map[string]*object), runID: newRunID()}
+	s := &Store{name: o.Name, now: o.Now, limit: o.Limit, keys: make(map[string]*object), leases: make(map[statebackend.Job]statebackend.Leader), runID: newRunID()}
 	if s.name == "" {
 		s.name = "default"
 	}
@@ -61,6 +62,7 @@ func (s *Store) Lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keys = make(map[string]*object)
+	s.leases = make(map[statebackend.Job]statebackend.Leader)
 	s.runID = newRunID()
 }
 

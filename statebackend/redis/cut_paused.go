@@ -113,7 +113,7 @@ func (c *pausedCut) underPause(ctx context.Context) (cut statebackend.Cut, err e
 		return cut, err
 	}
 	if attempt := cut.Record.Attempt; attempt != cut.Record.Cut && c.req.Incarnation != "" {
-		c.pause.mark = []string{"HSET", c.req.Job.Record(), statebackend.FieldCut, attempt.String()}
+		c.pause.mark = cutMark(c.pause.lease, attempt)
 	}
 	stall, err := c.pause.end()
 	if err != nil {

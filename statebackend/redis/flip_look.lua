@@ -1,18 +1,18 @@
--- Puts a staged restore in place; owns.lua comes before it. Everything is looked at before the first
+-- Puts a staged restore in place; owns.lua and fence.lua come before it. Everything is looked at before the first
 -- write; the first write needs no memory, after which the server refuses no
 -- command of this script for want of it.
--- KEYS: record, index, registry, operator states, assignment.
+-- KEYS: record, index, registry, operator states, assignment, lease.
 -- ARGV: staging prefix, restore id, mark, expected epoch, new epoch, scope,
 --   number of staged keys, of odd entries, of names in the staged index, in the
 --   sets of absent and of expired ones, of unchanged keys, which of registry, states, assignment are staged ("111"),
---   incarnation, attempt, checkpoint; then 6 words for each position.
+--   incarnation, attempt, checkpoint, holder and token of the lease; then 6 words for each position.
 local call = redis.call
 local rec, idx, reg, ops, asg = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local P, id, mark, epoch, newepoch, scope = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local nkeys, nodd, nnames = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local nabsent, nlapsed, nfixed = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local staged, incarnation, attempt, checkpoint = ARGV[13], ARGV[14], ARGV[15], ARGV[16]
-local SLICE, POS, WORDS = 1000, 17, 6
+local SLICE, POS, WORDS = 1000, 19, 6
 local all = scope == 'all'
 
 if redis.replicate_commands then redis.replicate_commands() end -- before 7.0
@@ -23,6 +23,8 @@ if not now then
   if call('HGET', rec, 'flipped') == id then return {'already'} end
   return {'unmarked'}
 end
+local no = fenced(KEYS[6], ARGV[17], ARGV[18])
+if no then return no end
 if now ~= mark then return {'marked', now} end
 local live = call('HGET', rec, 'epoch') or '0'
 if live ~= epoch then return {'fenced', live} end

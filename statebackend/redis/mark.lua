@@ -1,5 +1,7 @@
--- Marks a job's record as being restored.
--- KEYS: record. ARGV: restore id, expected epoch, mark (JSON).
+-- Marks a job's record as being restored; fence.lua comes before it.
+-- KEYS: record, lease. ARGV: restore id, expected epoch, mark (JSON), holder, token.
+local no = fenced(KEYS[2], ARGV[4], ARGV[5])
+if no then return no end
 local mark = redis.call('HGET', KEYS[1], 'restore')
 if mark then return {'marked', mark} end
 if redis.call('HGET', KEYS[1], 'flipped') == ARGV[1] then return {'used'} end

@@ -21,11 +21,11 @@ func TestTheScriptOwnsWhatTheJobOwns(t *testing.T) {
 		var names []string
 		for _, root := range []string{job.Root(), job.Root() + ":", "x" + job.Root() + ":", job.Root() + "2:", job.Prefix + ":", "", job.Name + ":", job.Root() + ":" + job.Root() + ":"} {
 			for _, rest := range []string{"", "cg:", "cg:g:topic:t:p:1:state:o:n", "stateKeys", "stateKeys2", "stateSchema", "operatorState", "assignment",
-				"assignment:", "coordinator", "coordinator:", "coordinator:stage", "coordinator:stage:", "coordinator:stage:r1:k0.0", "coordinator:stagex", "\x00\xff", "StateKeys"} {
+				"assignment:", "coordinator", "coordinator:", "coordinator:lease", "coordinator:lease:", "coordinator:leas", "coordinator:stage", "coordinator:stage:", "coordinator:stage:r1:k0.0", "coordinator:stagex", "\x00\xff", "StateKeys"} {
 				names = append(names, root+rest)
 			}
 		}
-		args := []any{"EVAL", ownsScript + answer, "5", job.Record(), job.Index(), job.Registry(), job.OperatorStates(), job.Assignment()}
+		args := []any{"EVAL", ownsScript + answer, "6", job.Record(), job.Index(), job.Registry(), job.OperatorStates(), job.Assignment(), job.Lease()}
 		for _, n := range names {
 			args = append(args, n)
 		}

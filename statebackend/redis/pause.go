@@ -76,6 +76,7 @@ type pause struct {
 	total  time.Duration
 	// readers are the connections whose answers are of no use after the pause.
 	readers []*resp.Conn
+	lease   statebackend.Lease
 	mark    []string // a command that runs before the writers that are freed; nil for none
 
 	clean bool      // no reply is outstanding on the guard
@@ -102,7 +103,7 @@ func (b *Backend) newPause(ctx context.Context, req statebackend.CutRequest, now
 	if total < time.Millisecond {
 		return nil, fmt.Errorf("%w: longest pause %v: the server counts in ms", statebackend.ErrPauseExpired, total)
 	}
-	p := &pause{b: b, total: total, last: now}
+	p := &pause{b: b, lease: statebackend.LeaseOf(ctx, req.Job), total: total, last: now}
 	var err error
 	if p.guard, err = b.dial(ctx); err != nil {
 		return nil, err

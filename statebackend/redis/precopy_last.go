@@ -61,7 +61,7 @@ func (c *precopyCut) release(own ownKeys) (statebackend.Cut, error) {
 		Grade: snapshot.GradePrecopy, At: c.pause.first.at, Server: c.pause.first.server(),
 	}
 	if attempt := cut.Record.Attempt; attempt != cut.Record.Cut && c.req.Incarnation != "" {
-		c.pause.mark = []string{"HSET", c.req.Job.Record(), statebackend.FieldCut, attempt.String()}
+		c.pause.mark = cutMark(c.pause.lease, attempt)
 	}
 	stall, err := c.pause.end()
 	if err != nil {

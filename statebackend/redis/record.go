@@ -33,6 +33,9 @@ func (b *Backend) changeRecord(ctx context.Context, job statebackend.Job, others
 	key := job.Record()
 	for range watchTries {
 		err = b.client.Watch(ctx, func(tx *redis.Tx) error {
+			if err := b.fence(ctx, tx, job); err != nil {
+				return err
+			}
 			r, err := b.recordIn(ctx, tx, key)
 			if err != nil {
 				return err
@@ -43,7 +46,7 @@ func (b *Backend) changeRecord(ctx context.Context, job statebackend.Job, others
 			}
 			cmds, err := tx.TxPipelined(ctx, write)
 			return ownRefusal(cmds, err)
-		}, append([]string{key}, others...)...)
+		}, append([]string{key, job.Lease()}, others...)...)
 		if !errors.Is(err, redis.TxFailedErr) {
 			break
 		}
@@ -83,7 +86,7 @@ func (b *Backend) recordIn(ctx context.Context, tx redis.Cmdable, key string) (s
 
 func (b *Backend) recordFailed(key string, err error) error {
 	var already *statebackend.KeyError
-	if err == nil || errors.As(err, &already) || errors.Is(err, statebackend.ErrStateLost) {
+	if err == nil || errors.As(err, &already) || errors.Is(err, statebackend.ErrStateLost) || errors.Is(err, statebackend.ErrFenced) {
 		return err
 	}
 	return &statebackend.KeyError{Key: []byte(key), Op: "write", Err: b.mapError(err, "the job's record")}

@@ -1,13 +1,24 @@
--- Ends a restore. KEYS: record. ARGV: restore id, 'stop' or 'unmark'.
+-- Ends a restore; fence.lua comes before it. KEYS: record, lease.
+-- ARGV: restore id, 'stop' or 'unmark', holder, token.
 -- 'stop' makes a flip that is still on its way find another mark than its
 -- own; the job stays marked. 'unmark' takes the mark away.
+-- 0: it has not flipped; 1: it has; 2: it has not, and can't any more, and the
+-- mark is the leader's to take away.
 local rec, id = KEYS[1], ARGV[1]
 local flipped = redis.call('HGET', rec, 'flipped') == id
 local mark = redis.call('HGET', rec, 'restore')
-local ours = false
+local ours, token = false, 0
 if mark then
   local ok, m = pcall(cjson.decode, mark)
   ours = ok and type(m) == 'table' and m.id == id
+  if ours then token = tonumber(m.token or 0) or 0 end
+end
+local no = fenced(KEYS[2], ARGV[3], ARGV[4])
+if no then
+  if flipped then return 1 end
+  -- no[2] and no[3] are the current token and its holder.
+  if ours and no[3] ~= '' and token == tonumber(no[2]) then return no end
+  return 2
 end
 if ours and ARGV[2] == 'unmark' then
   redis.call('HDEL', rec, 'restore')

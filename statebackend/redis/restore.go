@@ -17,7 +17,7 @@ import (
 // The scripts. Each is one atomic step of a restore.
 var (
 	//go:embed mark.lua
-	markScript string
+	markLua string
 	//go:embed owns.lua
 	ownsScript string
 	//go:embed flip_look.lua
@@ -25,11 +25,16 @@ var (
 	//go:embed flip_write.lua
 	flipWrite string
 	//go:embed resolve.lua
-	resolveScript string
+	resolveLua string
 )
 
-// flipScript is one script: it looks at everything, then writes.
-var flipScript = ownsScript + flipLook + flipWrite
+// Those that write are fenced. flipScript is one script: it looks at
+// everything, then writes.
+var (
+	markScript    = fenceScript + markLua
+	flipScript    = ownsScript + fenceScript + flipLook + flipWrite
+	resolveScript = fenceScript + resolveLua
+)
 
 // smallReply bounds the replies of scripts and of single values, in bytes of
 // memory: names are at most snapshot.MaxName.
@@ -81,6 +86,7 @@ func (b *Backend) Stage(ctx context.Context, req statebackend.RestoreRequest) (s
 		return nil, err
 	}
 	s := newStaging(b, conn, req)
+	s.lease = statebackend.LeaseOf(ctx, req.Job)
 	s.release = s.pipe.bind(ctx)
 	if err := s.open(ctx); err != nil {
 		s.hangUp()
@@ -133,14 +139,14 @@ func (s *staging) mark() error {
 		kind = "rescale"
 	}
 	mark, err := statebackend.EncodeMark(statebackend.Mark{
-		ID: s.req.ID, Kind: kind, Checkpoint: s.req.Checkpoint, StartedAt: s.req.StartedAt,
+		ID: s.req.ID, Kind: kind, Checkpoint: s.req.Checkpoint, StartedAt: s.req.StartedAt, Token: s.lease.Token,
 	})
 	if err != nil {
 		return err
 	}
 	s.markJSON = string(mark)
-	v, err := s.pipe.ask(smallReply, "EVAL", markScript, "1", s.req.Job.Record(),
-		s.req.ID, strconv.FormatUint(s.req.Epoch, 10), s.markJSON)
+	v, err := s.pipe.ask(smallReply, "EVAL", markScript, "2", s.req.Job.Record(), s.req.Job.Lease(),
+		s.req.ID, strconv.FormatUint(s.req.Epoch, 10), s.markJSON, s.lease.Holder, tokenWord(s.lease))
 	if err != nil {
 		return s.b.mapError(err, "mark the record "+strconv.Quote(s.req.Job.Record()))
 	}
@@ -154,6 +160,8 @@ func (s *staging) verdict(v resp.Value) error {
 	switch word {
 	case "ok":
 		return nil
+	case "deposed":
+		return deposed(s.lease, v)
 	case "marked":
 		return fmt.Errorf("job %q: %w: %s; wait for it, or let the coordinator resolve it", job, statebackend.ErrMarked, detail)
 	case "used":

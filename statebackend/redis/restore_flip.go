@@ -216,11 +216,11 @@ func (s *staging) flipWords() []string {
 	job, u := s.req.Job, func(n uint64) string { return strconv.FormatUint(n, 10) }
 	bit := map[bool]string{true: "1", false: "0"}
 	words := []string{
-		"EVAL", flipScript, "5", job.Record(), job.Index(), job.Registry(), job.OperatorStates(), job.Assignment(),
+		"EVAL", flipScript, "6", job.Record(), job.Index(), job.Registry(), job.OperatorStates(), job.Assignment(), job.Lease(),
 		s.prefix, s.req.ID, s.markJSON, u(s.req.Epoch), u(s.req.NewEpoch), string(s.req.Scope),
 		u(s.keys), u(s.odds), u(s.index.count), u(s.absent.count), u(s.lapsed.count), u(s.extras),
 		bit[s.registry] + bit[s.modes] + bit[s.req.Assignment != nil],
-		s.req.Incarnation, u(uint64(s.req.Attempt)), u(uint64(s.req.Checkpoint)),
+		s.req.Incarnation, u(uint64(s.req.Attempt)), u(uint64(s.req.Checkpoint)), s.lease.Holder, tokenWord(s.lease),
 	}
 	return append(words, s.positionWords()...)
 }

@@ -47,7 +47,7 @@ func (s *staging) sweep(ctx context.Context) error {
 // resolver knows which numbers are in use, on a server that may have lost
 // those that were announced.
 func (s *staging) resolver() *resolver {
-	r := newResolver(s.req.Job, s.req.ID)
+	r := newResolver(s.req.Job, s.req.ID, s.lease)
 	r.sure, r.keys, r.extras = true, s.keys+1, s.extras
 	return r
 }
@@ -69,7 +69,7 @@ func (b *Backend) Resolve(ctx context.Context, job statebackend.Job, restore str
 		return false, fmt.Errorf("restore id %q: want 1 to 64 lower-case letters and digits", restore)
 	}
 	var flipped bool
-	err := b.resolve(ctx, newResolver(job, restore), func(r *resolver) error {
+	err := b.resolve(ctx, newResolver(job, restore, statebackend.LeaseOf(ctx, job)), func(r *resolver) error {
 		var err error
 		flipped, err = r.run()
 		return err
@@ -95,17 +95,18 @@ type resolver struct {
 	conn         *resp.Conn
 	job          statebackend.Job
 	id           string
+	lease        statebackend.Lease
 	prefix       string
 	sure         bool
 	keys, extras uint64
 }
 
-func newResolver(job statebackend.Job, restore string) *resolver {
-	return &resolver{job: job, id: restore, prefix: job.Staging(restore)}
+func newResolver(job statebackend.Job, restore string, l statebackend.Lease) *resolver {
+	return &resolver{job: job, id: restore, lease: l, prefix: job.Staging(restore)}
 }
 
 func (r *resolver) run() (flipped bool, err error) {
-	flipped, err = r.script("stop")
+	flipped, leads, err := r.script("stop")
 	if err != nil || flipped {
 		return flipped, err
 	}
@@ -115,15 +116,23 @@ func (r *resolver) run() (flipped bool, err error) {
 	if err := r.clean(); err != nil {
 		return false, err
 	}
-	return r.script("unmark")
+	if !leads {
+		return false, nil
+	}
+	flipped, _, err = r.script("unmark")
+	return flipped, err
 }
 
-func (r *resolver) script(what string) (flipped bool, err error) {
-	v, err := r.conn.Call(smallReply, "EVAL", resolveScript, "1", r.job.Record(), r.id, what)
+// script runs one half of it; leads says that the mark is ours to take away.
+func (r *resolver) script(what string) (flipped, leads bool, err error) {
+	v, err := r.conn.Call(smallReply, "EVAL", resolveScript, "2", r.job.Record(), r.job.Lease(), r.id, what, r.lease.Holder, tokenWord(r.lease))
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
-	return v.Int == 1, nil
+	if len(v.Array) > 0 {
+		return false, false, deposed(r.lease, v)
+	}
+	return v.Int == 1, v.Int != 2, nil
 }
 
 // endWriters ends connections that are named after this restore, so that

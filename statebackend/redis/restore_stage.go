@@ -24,6 +24,7 @@ const (
 type staging struct {
 	b       *Backend
 	req     statebackend.RestoreRequest
+	lease   statebackend.Lease // of the one who began
 	prefix  string
 	version string
 	pipe    *stagePipe

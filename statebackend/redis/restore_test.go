@@ -215,10 +215,10 @@ func TestAFlipWhoseMarkIsBeingResolvedDoesNothing(t *testing.T) {
 	require.NoError(t, s.(*staging).finishStaging())
 	conn, err := b.dial(ctx)
 	require.NoError(t, err)
-	r := newResolver(testJob, "late")
+	r := newResolver(testJob, "late", statebackend.Lease{Job: testJob})
 	r.conn = conn
 	for range 2 {
-		flipped, err := r.script("stop")
+		flipped, _, err := r.script("stop")
 		require.NoError(t, err)
 		require.False(t, flipped)
 	}

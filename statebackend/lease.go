@@ -1,0 +1,144 @@
+package statebackend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrNotLeader: the job is led by somebody else, or by nobody any more. What
+// wraps it wraps ErrFenced too.
+var ErrNotLeader = errors.New("this coordinator doesn't lead the job")
+
+// Owner says who asks for a job's lease.
+type Owner struct {
+	ID string // random, one for each run of a process
+	// Host, PID and Address (of its API) are for people.
+	Host    string
+	PID     int
+	Address string
+	// Store is the absolute path of the store file, which only one process can
+	// have open; "" for none. See Claim.Before.
+	Store string
+}
+
+// Leader is who holds a job's lease. Owner.ID is "" when nobody does.
+type Leader struct {
+	Owner
+	// Token grows by at least one with each new term, and is never used twice.
+	Token uint64
+	Since time.Time // beginning of the term, by the state store's clock
+	// Until is when the lease runs out by the state store's clock, unless it is
+	// renewed.
+	Until time.Time
+}
+
+// Lease is the right to write a job's record and to put a restore in place, for
+// one term of one holder. It is valid as long as nobody else has begun a term.
+type Lease struct {
+	Job    Job
+	Holder string // Owner.ID
+	Token  uint64
+}
+
+// Claim asks for a lease.
+type Claim struct {
+	Owner Owner
+	TTL   time.Duration // whole milliseconds, from one on
+	// Floor is the highest token that the claimant has heard of: the new one is
+	// above it. A state store that came back empty, or from an old file, doesn't
+	// know.
+	Floor uint64
+	// Before are ids of earlier processes that had the store file Owner.Store on
+	// Owner.Host. Since the claimant has that file open now, they have ended, and
+	// their lease is taken over at once.
+	Before []string
+}
+
+// Validate refuses a claim that could not be told from another, or never held.
+func (c Claim) Validate() error {
+	switch {
+	case c.Owner.ID == "":
+		return errors.New("lease: the owner's id is empty: give a random one")
+	case c.TTL < time.Millisecond:
+		return fmt.Errorf("lease of %v: want a millisecond at least", c.TTL)
+	case c.Floor >= 1<<53-1:
+		return fmt.Errorf("lease: the highest token that is known is %d: want less than 2^53, was it put right by hand?", c.Floor)
+	}
+	return nil
+}
+
+// Leases elect one leader for each job (I7). Time is measured by the state
+// store's clock only, so clocks of coordinators don't matter; where that one
+// jumps, a lease may end early, which fencing makes harmless, and never lasts
+// longer than its TTL from then on.
+type Leases interface {
+	// Acquire begins a new term, when the lease is free, has run out, is the
+	// claimant's own, or was left by an earlier process with its store file. A
+	// *FencedError otherwise, which names the leader.
+	Acquire(ctx context.Context, job Job, c Claim) (Leader, error)
+	// Renew lets a lease last for ttl from now on, also one that has run out,
+	// as long as nobody else has begun a term: a *FencedError then. While
+	// writers are paused nobody can, and it may just find out that the lease
+	// still holds.
+	Renew(ctx context.Context, l Lease, ttl time.Duration) error
+	// Release ends the term, so that others needn't wait. It does nothing when
+	// somebody else leads already.
+	Release(ctx context.Context, l Lease) error
+}
+
+type leaseKey struct{}
+
+// WithLease lets everything that is written in ctx be fenced by the lease: a
+// write for its job (Note, Adopt, Stage, Flip, the mark of a cut) is refused
+// with a *FencedError, and changes nothing, once another term has begun. A
+// write without a lease is refused for every job that was ever led. Contexts
+// carry it since it must reach each write, through layers that don't know of
+// it, and whoever forgets it must not be able to write.
+func WithLease(ctx context.Context, l Lease) context.Context {
+	return context.WithValue(ctx, leaseKey{}, l)
+}
+
+// LeaseOf is the lease that ctx carries for a job; the zero Lease, which only
+// fits a job that was never led, when it carries none for it.
+func LeaseOf(ctx context.Context, job Job) Lease {
+	if l, ok := ctx.Value(leaseKey{}).(Lease); ok && l.Job == job {
+		return l
+	}
+	return Lease{Job: job}
+}
+
+// FencedError refuses a write of somebody who doesn't lead the job, or a claim.
+type FencedError struct {
+	Job    Job
+	Token  uint64 // of the lease that was brought, 0 for none
+	Leader Leader // who leads; without an id when nobody does
+}
+
+// Error names the job and its leader.
+func (e *FencedError) Error() string {
+	with := "without a lease"
+	if e.Token != 0 {
+		with = fmt.Sprintf("with token %d", e.Token)
+	}
+	return fmt.Sprintf("job %q: %v (%s): %s", e.Job.Root(), ErrNotLeader, with, e.Leader)
+}
+
+// Unwrap gives ErrFenced and ErrNotLeader.
+func (e *FencedError) Unwrap() []error { return []error{ErrFenced, ErrNotLeader} }
+
+// String says who leads, and since when.
+func (l Leader) String() string {
+	if l.ID == "" {
+		return fmt.Sprintf("nobody leads it now; the last token was %d", l.Token)
+	}
+	where := l.Host
+	if l.PID != 0 {
+		where = fmt.Sprintf("%s, process %d", where, l.PID)
+	}
+	if l.Address != "" {
+		where += ", API at " + l.Address
+	}
+	return fmt.Sprintf("it is led by coordinator %s (%s) since %s, token %d", l.ID, where, l.Since.UTC().Format("2006-01-02 15:04:05Z"), l.Token)
+}
