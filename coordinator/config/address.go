@@ -84,12 +84,12 @@ func isPort(s string) bool {
 // check finds what is wrong with where the API listens.
 func (a API) check(l *list) {
 	open := a.checkListen(l)
-	s := secret{"api.token", a.TokenFile, a.TokenEnv}
-	if open && s.file == "" && s.env == "" {
+	if open && len(a.all())+len(a.ClientCerts) == 0 {
 		l.add("api.listen", text(a.Listen),
 			"others than this machine could reach it: set api.tokenFile or api.tokenEnv, or listen on 127.0.0.1")
 	}
-	checkSecret(l, "api", "token", s)
+	a.checkTokens(l)
+	a.checkCerts(l)
 	checkPair(l, "api", a.CertFile, a.KeyFile)
 }
 
@@ -174,11 +174,14 @@ func (d Drill) Beside() bool { return d == Drill{} }
 // `config check`: one line each.
 func (f File) Warnings() []string {
 	var all []string
-	for _, s := range []secret{
+	secrets := []secret{
 		{"redis.password", f.Redis.PasswordFile, f.Redis.PasswordEnv},
 		{"drill.redis.password", f.Drill.Redis.PasswordFile, f.Drill.Redis.PasswordEnv},
-		{"api.token", f.API.TokenFile, f.API.TokenEnv},
-	} {
+	}
+	for _, t := range f.API.all() {
+		secrets = append(secrets, t.secret)
+	}
+	for _, s := range secrets {
 		if w := s.warning(); w != "" {
 			all = append(all, w)
 		}

@@ -144,7 +144,7 @@ extra: 1
 		"line 15: jobs[0].sources: want a list (lines that begin with -), found fields",
 		"jobs[1]: is empty: fill it or remove it",
 		"line 19: jobs[2].sources[0]: want fields with values, found one value",
-		"line 20: extra: unknown field; known are redis, store, api, log, drill, jobs",
+		"line 20: extra: unknown field; known are redis, store, api, log, drill, audit, jobs",
 	}, problemsOf(t, err))
 }
 

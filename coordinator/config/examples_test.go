@@ -47,7 +47,7 @@ func TestMinimalExample(t *testing.T) {
 // switched on, and looks for each field of the types.
 func TestFullExampleShowsEveryField(t *testing.T) {
 	text := readExample(t, "keyframe.yaml")
-	for _, name := range []string{"url", "passwordFile", "passwordEnv", "caFile", "certFile", "keyFile", "path", "compactAbove", "listen", "tokenFile", "tokenEnv",
+	for _, name := range []string{"url", "passwordFile", "passwordEnv", "caFile", "certFile", "keyFile", "path", "compactAbove", "listen", "tokenFile", "tokenEnv", "role", "file", "env", "clientCAFile", "commonName", "san", "audit",
 		"level", "json", "name", "prefix", "parallelism", "maxParallelism", "hash", "keyType", "ranges", "split", "schedule", "minPause",
 		"timeout", "maxPause", "grade", "tracking", "incremental", "maxStall", "onStall", "maxReadRate", "selfCheckEvery", "keep", "maxAge", "onStateLoss", "topic", "group"} {
 		require.Regexp(t, `(?m)(^[ #]*|[{,] ?|- )`+name+`: \S`, text, "field %s is shown", name)
@@ -59,7 +59,7 @@ func TestFullExampleShowsEveryField(t *testing.T) {
 	// With what it says of defaults undone, the first job is the default job.
 	first := f.Jobs[0]
 	first.Parallelism, first.Checkpoint.Schedule, first.Checkpoint.MinPause = 1, "", 0
-	first.Retention.MaxAge, first.Sources = 0, nil
+	first.Retention.MaxAge, first.Sources, first.Drill.Schedule = 0, nil, ""
 	require.Equal(t, Job{Name: "flights"}.WithDefaults(), first)
 }
 
@@ -67,7 +67,7 @@ func TestTLSExampleWithItsFiles(t *testing.T) {
 	text := readExample(t, "tls-acl.yaml")
 	cert, key := pair(t)
 	for name, path := range map[string]string{
-		"redis-password": file(t, "pw", password, 0o600), "api-token": file(t, "token", "t0ken", 0o600),
+		"redis-password": file(t, "pw", password, 0o600), "api-token": file(t, "token", "t0ken-of-16-bytes", 0o600),
 		"redis-ca.pem": cert, "redis-client.pem": cert, "redis-client.key": key, "api.pem": cert, "api.key": key,
 	} {
 		require.Contains(t, text, "/etc/keyframe/"+name)

@@ -50,10 +50,14 @@ func (s secret) value() (string, error) {
 
 // source is the field that says where the secret is.
 func (s secret) source() string {
-	if s.file != "" {
-		return fmt.Sprintf("%sFile %q", s.field, s.file)
+	file, env := "File", "Env"
+	if strings.HasSuffix(s.field, ".") { // its fields are named file and env
+		file, env = "file", "env"
 	}
-	return fmt.Sprintf("%sEnv %q", s.field, s.env)
+	if s.file != "" {
+		return fmt.Sprintf("%s%s %q", s.field, file, s.file)
+	}
+	return fmt.Sprintf("%s%s %q", s.field, env, s.env)
 }
 
 func (s secret) read() (string, error) {

@@ -100,7 +100,7 @@ func TestSecretsFromFilesAndEnvironment(t *testing.T) {
 		require.Empty(t, v)
 	}
 	f.Redis.PasswordFile = file(t, "pw", " "+password+" \r\n", 0o600)
-	t.Setenv("KEYFRAME_TEST_TOKEN", "t0ken")
+	t.Setenv("KEYFRAME_TEST_TOKEN", "t0ken-of-16-bytes")
 	f.API.TokenEnv = "KEYFRAME_TEST_TOKEN"
 	require.NoError(t, f.Validate())
 	v, err := f.RedisPassword()
@@ -108,7 +108,7 @@ func TestSecretsFromFilesAndEnvironment(t *testing.T) {
 	require.Equal(t, " "+password+" ", v, "only the end of the line is cut")
 	v, err = f.APIToken()
 	require.NoError(t, err)
-	require.Equal(t, "t0ken", v)
+	require.Equal(t, "t0ken-of-16-bytes", v)
 	// Read anew: a rotated password counts.
 	require.NoError(t, os.WriteFile(f.Redis.PasswordFile, []byte("rotated"), 0o600))
 	v, err = f.RedisPassword()
@@ -155,7 +155,7 @@ func TestWarnings(t *testing.T) {
 	f := Defaults()
 	require.Empty(t, f.Warnings())
 	f.Redis.PasswordFile = file(t, "pw", password, 0o644)
-	f.API.TokenFile = file(t, "token", "t0ken", 0o640)
+	f.API.TokenFile = file(t, "token", "t0ken-of-16-bytes", 0o640)
 	f.API.Listen = "0.0.0.0:7070"
 	require.NoError(t, f.Validate(), "mounted secrets are often readable by all")
 	warnings := f.Warnings()

@@ -18,6 +18,7 @@ type File struct {
 	API   API   `yaml:"api"`
 	Log   Log   `yaml:"log"`
 	Drill Drill `yaml:"drill"`
+	Audit Audit `yaml:"audit"`
 	Jobs  []Job `yaml:"jobs"`
 }
 
@@ -80,6 +81,12 @@ type API struct {
 	TokenEnv  string `yaml:"tokenEnv"`
 	CertFile  string `yaml:"certFile"`
 	KeyFile   string `yaml:"keyFile"`
+	// Tokens are further tokens, each with a name and a role.
+	Tokens []Token `yaml:"tokens"`
+	// ClientCAFile asks callers for a certificate of its authority; without
+	// ClientCerts it is wanted beside a token.
+	ClientCAFile string       `yaml:"clientCAFile"`
+	ClientCerts  []ClientCert `yaml:"clientCerts"`
 }
 
 // Drill says where checkpoints are restored on trial: in a server of its own,
