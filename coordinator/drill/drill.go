@@ -98,6 +98,10 @@ func (r *Runner) Run(ctx context.Context, req Request, p restore.Progress) (res 
 		return res, restore.Fault(err, fault.NoCheckpoint, "drill of checkpoint %d of job %q", req.Checkpoint, req.Job.Name)
 	}
 	res.AgeMs = max(0, began.Sub(m.CutAt).Milliseconds())
+	// A right that the removal lacks is found before there is anything to remove.
+	if _, err := scratch.Purge(ctx, req.Scratch); err != nil {
+		return res, restore.Fault(err, fault.Failed, "drill of checkpoint %d of job %q: nothing was made", req.Checkpoint, req.Job.Name)
+	}
 	defer func() {
 		p.Tell(PhaseRemove, 0, 0, 0)
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)

@@ -232,6 +232,18 @@ func TestWhateverEndsADrillItsKeysGo(t *testing.T) {
 		require.ErrorIs(t, err, snapshot.ErrNoCheckpoint)
 		require.Equal(t, before, w.digest())
 	})
+	t.Run("by a user who may not remove", func(t *testing.T) {
+		w.srv.Do("ACL", "SETUSER", "noscan", "on", ">secret-of-noscan", "~*", "+@all", "-scan")
+		target, err := redis.Open(t.Context(), redis.Config{URL: strings.Replace(w.srv.URL(), "redis://", "redis://noscan@", 1), Password: "secret-of-noscan"})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, target.Close()) }()
+		r := *w.runner
+		r.Target = target
+		_, err = r.Run(t.Context(), w.request(), nil)
+		require.ErrorIs(t, err, statebackend.ErrPermission)
+		require.ErrorContains(t, err, "nothing was made")
+		require.Equal(t, before, w.digest())
+	})
 	t.Run("killed", func(t *testing.T) {
 		// What a process that died left behind: a job with staged and live keys.
 		req := w.request()
