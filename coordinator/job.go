@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"keyframe/coordinator/config"
@@ -57,6 +58,8 @@ type job struct {
 	// unresolved: the end of a restore is not known yet, since the state store
 	// could not be asked. Nothing else is done before it is.
 	unresolved bool
+
+	examined atomic.Bool // a doctor is at it
 }
 
 // Health is how a job stands and since when.

@@ -149,7 +149,7 @@ func (a *app) cli() *cli.App {
 	c.Commands = []*cli.Command{
 		a.runCommand(), a.demoCommand(), a.discoverCommand(), a.configCommand(), a.jobCommand(),
 		a.checkpointCommand(), a.restoreCommand(), a.rescaleCommand(), a.undoCommand(), a.drillCommand(),
-		a.keygroupCommand(), a.storeCommand(), a.benchCommand(), a.versionCommand(),
+		a.keygroupCommand(), a.doctorCommand(), a.storeCommand(), a.benchCommand(), a.versionCommand(),
 	}
 	c.Flags = commonFlags()
 	for _, cmd := range c.Commands {

@@ -68,6 +68,7 @@ func register(api huma.API, o Options) {
 	r.checkpoints()
 	r.changes()
 	r.store()
+	r.doctor()
 	r.drills()
 }
 

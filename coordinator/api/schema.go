@@ -9,6 +9,7 @@ import (
 
 	"keyframe/coordinator"
 	"keyframe/coordinator/config"
+	"keyframe/coordinator/doctor"
 	"keyframe/snapshot"
 )
 
@@ -19,6 +20,8 @@ var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[Operation]():                 "Operation",
 	reflect.TypeFor[Job]():                       "Job",
 	reflect.TypeFor[Detail]():                    "CheckpointDetail",
+	reflect.TypeFor[doctor.Report]():             "DoctorReport",
+	reflect.TypeFor[doctor.Finding]():            "DoctorFinding",
 	reflect.TypeFor[List[Job]]():                 "JobList",
 	reflect.TypeFor[List[Operation]]():           "OperationList",
 	reflect.TypeFor[List[KeyPlace]]():            "KeyPlaceList",
