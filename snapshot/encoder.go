@@ -233,6 +233,7 @@ func (e *Encoder) writeParts(p []byte) error {
 		// A part that was begun where the chunk was nearly full gets a byte.
 		n := min(len(p), MaxPart-e.partLen(b), max(1, b.base+e.target-len(b.buf)))
 		b.buf = append(b.buf, p[:n]...)
+		e.widen(b)
 		if err := e.tr.part(p[:n]); err != nil {
 			return e.fail(err)
 		}

@@ -48,7 +48,25 @@ func (e *Encoder) room(resume bool) (*builder, error) {
 		}
 		b.base = len(b.buf)
 	}
+	e.widen(b)
 	return b, nil
+}
+
+// fewBytes is the size from which on an open chunk is taken for one that will
+// be full.
+const fewBytes = 64 << 10
+
+// widen gives the open chunk all the room that a full one needs, with a short
+// value that it ends with, once it is larger than a small checkpoint's: to
+// double up to there leaves as much again behind. What needs more, a huge
+// name, grows as ever.
+func (e *Encoder) widen(b *builder) {
+	room := b.base + e.target + maxWhole
+	if len(b.buf) < fewBytes || cap(b.buf) >= room {
+		return
+	}
+	// The next chunk, whose resume frame may be longer, shall fit too.
+	b.buf = append(make([]byte, 0, room+room/16), b.buf...)
 }
 
 // flightsMost is how many chunks are in the background: one that is being

@@ -58,6 +58,11 @@ func sealChunk(raw, buf []byte) (ChunkRef, []byte, error) {
 	}
 	ref := ChunkRef{ID: sha256.Sum256(raw), Section: Section(raw[0]), Raw: uint64(len(raw))}
 	var header [headerSize]byte
+	// In one step, for what compresses at all, and with some more, since chunks
+	// of one target differ by a little.
+	if room := chunkOverhead + len(raw)/2; cap(buf) < room {
+		buf = make([]byte, 0, room+room/16)
+	}
 	out := enc.EncodeAll(raw, append(buf[:0], header[:]...))
 	codec := byte(codecZstd)
 	if len(out)-headerSize >= len(raw) {

@@ -62,6 +62,7 @@ func (e *Encoder) writePlain(run []Element) int {
 	if !hash && !zset && t.key.Type != TypeList && t.key.Type != TypeSet {
 		return 0
 	}
+	e.widen(b)
 	buf, limit := b.buf, b.base+e.target
 	for i := range run {
 		el := &run[i]

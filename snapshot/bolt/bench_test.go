@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 	"testing"
 
@@ -13,10 +15,10 @@ import (
 	"keyframe/snapshot/storetest"
 )
 
-// largeState pushes one hash of 2,000,000 fields, 200 MB of names and values.
-func largeState(b *testing.B, sink snapshot.Sink) {
-	const fields = 2_000_000
-	require.NoError(b, sink.BeginKey(snapshot.Key{Section: snapshot.SectionKeyed, Type: snapshot.TypeHash, Name: []byte("job:large"), Count: fields}))
+// largeState pushes one hash of that many fields, 100 bytes of name and value
+// each.
+func largeState(b testing.TB, sink snapshot.Sink, fields int) {
+	require.NoError(b, sink.BeginKey(snapshot.Key{Section: snapshot.SectionKeyed, Type: snapshot.TypeHash, Name: []byte("job:large"), Count: uint64(fields)}))
 	var field, value []byte
 	for i := range fields {
 		field = strconv.AppendInt(append(field[:0], "s:key-"...), int64(i), 10)
@@ -28,13 +30,13 @@ func largeState(b *testing.B, sink snapshot.Sink) {
 	require.NoError(b, sink.EndKey(snapshot.KeyEnd{}))
 }
 
-func takeLarge(b *testing.B, db *DB) *snapshot.Manifest {
+func takeLarge(b testing.TB, db *DB, fields int) *snapshot.Manifest {
 	ctx, a := context.Background(), storetest.Attempt("flights")
 	w, err := db.Begin(ctx, a)
 	require.NoError(b, err)
 	defer w.Abort()
 	enc := snapshot.NewEncoder(ctx, w, snapshot.EncoderOptions{})
-	largeState(b, enc)
+	largeState(b, enc, fields)
 	sum, err := enc.Close()
 	require.NoError(b, err)
 	m := storetest.ManifestOf(a, w.ID(), sum)
@@ -51,10 +53,10 @@ func BenchmarkCheckpoint(b *testing.B) {
 			db, err := Open(context.Background(), filepath.Join(b.TempDir(), "keyframe.db"), Options{})
 			require.NoError(b, err)
 			if again {
-				takeLarge(b, db)
+				takeLarge(b, db, 2_000_000)
 			}
 			for b.Loop() {
-				m := takeLarge(b, db)
+				m := takeLarge(b, db, 2_000_000)
 				b.SetBytes(int64(m.Checkpoint.Bytes))
 				b.ReportMetric(float64(m.Checkpoint.FullBytes)/1e6, "storedMB")
 				if !again {
@@ -63,6 +65,42 @@ func BenchmarkCheckpoint(b *testing.B) {
 					b.StartTimer()
 				}
 			}
+			require.NoError(b, db.Close())
+		})
+	}
+}
+
+// BenchmarkGarbage takes 1,000,000 fields into a new file, and into one that
+// has grown, with the collector set as the coordinator sets it: what a full
+// checkpoint allocates, and how often that makes the collector run.
+func BenchmarkGarbage(b *testing.B) {
+	defer debug.SetGCPercent(debug.SetGCPercent(50))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(80 << 20))
+	for _, young := range []bool{true, false} {
+		b.Run(map[bool]string{true: "young", false: "grown"}[young], func(b *testing.B) {
+			b.ReportAllocs()
+			ctx, n := context.Background(), 0
+			open := func() *DB {
+				n++
+				db, err := Open(ctx, filepath.Join(b.TempDir(), strconv.Itoa(n)+".db"), Options{})
+				require.NoError(b, err)
+				return db
+			}
+			db := open()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			for b.Loop() {
+				m := takeLarge(b, db, 1_000_000)
+				b.SetBytes(int64(m.Checkpoint.Bytes))
+				if young {
+					require.NoError(b, db.Close())
+					db = open()
+				} else {
+					require.NoError(b, db.Delete(ctx, "flights", m.Checkpoint.ID))
+				}
+			}
+			runtime.ReadMemStats(&after)
+			b.ReportMetric(float64(after.NumGC-before.NumGC)/float64(b.N), "GCs/op")
 			require.NoError(b, db.Close())
 		})
 	}
@@ -82,7 +120,7 @@ func BenchmarkUpkeep(b *testing.B) {
 			_, err := w.WriteChunk(ctx, soundChunk(from+i, 512<<10))
 			require.NoError(b, err)
 		}
-		_, err = w.(*writer).land()
+		err = w.(*writer).land()
 		require.NoError(b, err)
 		return w
 	}

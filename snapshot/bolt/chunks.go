@@ -21,25 +21,14 @@ type chunkWriter struct {
 	seen   map[snapshot.ChunkID]bool // pinned; written by this attempt, or read and found whole
 	kept   map[snapshot.ChunkID]bool // named by the committed manifest
 	batch  *batch
+	spare  *batch       // the one that was stored last, empty, if any
 	flight chan flushed // nil when no batch is being stored
 	stored uint64
 	buf    []byte // for the content of chunks that are checked
 }
 
 func newChunkWriter(db *DB, at place) chunkWriter {
-	return chunkWriter{db: db, at: at, seen: map[snapshot.ChunkID]bool{}, kept: map[snapshot.ChunkID]bool{}, batch: &batch{}}
-}
-
-type batch struct {
-	data  []byte
-	items []item
-}
-
-// item is one chunk in a batch's data.
-type item struct {
-	id         snapshot.ChunkID
-	start, end int
-	known      bool // found stored and whole
+	return chunkWriter{db: db, at: at, seen: map[snapshot.ChunkID]bool{}, kept: map[snapshot.ChunkID]bool{}, batch: db.spares.take()}
 }
 
 type flushed struct {
@@ -99,9 +88,7 @@ func (w *chunkWriter) WriteChunk(ctx context.Context, c snapshot.Chunk) (fresh b
 			return false, err
 		}
 	}
-	start := len(w.batch.data)
-	w.batch.data = append(w.batch.data, c.Data...)
-	w.batch.items = append(w.batch.items, item{id: c.Ref.ID, start: start, end: len(w.batch.data)})
+	w.batch.add(c.Ref.ID, c.Data, w.db.opts.BatchBytes)
 	w.stored += uint64(len(c.Data))
 	if len(w.batch.data) >= w.db.opts.BatchBytes {
 		return true, w.flush()
@@ -111,15 +98,17 @@ func (w *chunkWriter) WriteChunk(ctx context.Context, c snapshot.Chunk) (fresh b
 
 // flush hands the batch to a goroutine, after the one before has come back.
 func (w *chunkWriter) flush() error {
-	next, err := w.land()
-	if err != nil {
+	if err := w.land(); err != nil {
 		return err
 	}
 	if len(w.batch.items) == 0 {
 		return nil
 	}
 	b, flight := w.batch, make(chan flushed, 1)
-	w.batch, w.flight = next, flight
+	if w.batch, w.spare = w.spare, nil; w.batch == nil {
+		w.batch = w.db.spares.take()
+	}
+	w.flight = flight
 	go func() {
 		known, err := w.db.storeBatch(b)
 		flight <- flushed{b, known, err}
@@ -127,10 +116,10 @@ func (w *chunkWriter) flush() error {
 	return nil
 }
 
-// land waits for the batch under way and gives an empty one to fill.
-func (w *chunkWriter) land() (*batch, error) {
+// land waits for the batch under way, which is the spare one then.
+func (w *chunkWriter) land() error {
 	if w.flight == nil {
-		return &batch{}, w.err
+		return w.err
 	}
 	done := <-w.flight
 	w.flight = nil
@@ -138,8 +127,16 @@ func (w *chunkWriter) land() (*batch, error) {
 	if done.err != nil && w.err == nil {
 		w.err = fmt.Errorf("%s: %w", w.at, done.err)
 	}
-	done.batch.data, done.batch.items = done.batch.data[:0], done.batch.items[:0]
-	return done.batch, w.err
+	done.batch.reset()
+	w.spare = done.batch
+	return w.err
+}
+
+// recycle drops what a writer that is done has no use for. No batch is under way
+// any more.
+func (w *chunkWriter) recycle() {
+	w.db.spares.give(w.db.opts.BatchBytes, w.batch, w.spare)
+	w.seen, w.kept, w.batch, w.spare, w.buf = nil, nil, nil, nil, nil
 }
 
 // storeBatch stores the chunks of a batch in one transaction, without a

@@ -53,7 +53,7 @@ func (w *chunkWriter) settle(ctx context.Context, m *snapshot.Manifest, all bool
 	if err := w.flush(); err != nil {
 		return err
 	}
-	if _, err := w.land(); err != nil {
+	if err := w.land(); err != nil {
 		return err
 	}
 	if !all {
@@ -194,7 +194,7 @@ func (w *writer) Fail(ctx context.Context, f snapshot.Failure) error {
 	}
 	// The batch under way must be over before its chunks are dropped; its
 	// error is of no interest any more.
-	_, _ = w.land()
+	_ = w.land()
 	err := w.db.update(ctx, "record a failed attempt", func(tx *bbolt.Tx) error {
 		h, ok, err := openHistory(tx, w.row.Job)
 		if err != nil {
@@ -236,6 +236,6 @@ func (w *writer) Abort() {
 // them.
 func (w *writer) release(unsaved *snapshot.Failure) {
 	w.db.mem.finish(w.at, w.seen, w.kept, unsaved)
-	w.seen, w.kept, w.batch, w.buf = nil, nil, nil, nil
+	w.recycle()
 	w.db.sweeper.wake()
 }

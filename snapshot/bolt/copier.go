@@ -47,11 +47,12 @@ type copier struct {
 // the copier's from then on.
 func (db *DB) newCopier(name string, f *os.File) (*copier, error) {
 	dst, err := bbolt.Open(name, 0o600, &bbolt.Options{
-		Timeout:      db.opts.Timeout,
-		FreelistType: bbolt.FreelistMapType,
-		NoSync:       true, // until it is whole: see sync
-		NoGrowSync:   true, // which also keeps the file as small as its content
-		OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return f, nil },
+		Timeout:         db.opts.Timeout,
+		FreelistType:    bbolt.FreelistMapType,
+		InitialMmapSize: initialMap(), // a compacted copy becomes the store
+		NoSync:          true,         // until it is whole: see sync
+		NoGrowSync:      true,         // which also keeps the file as small as its content
+		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return f, nil },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

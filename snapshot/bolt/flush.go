@@ -12,6 +12,5 @@ func (w *chunkWriter) Flush(ctx context.Context) error {
 	if err := w.flush(); err != nil {
 		return err
 	}
-	_, err := w.land()
-	return err
+	return w.land()
 }

@@ -68,7 +68,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	}
 	require.Equal(t, uint64(chunks*512<<10), w.StoredBytes())
-	_, err = w.(*writer).land()
+	err = w.(*writer).land()
 	require.NoError(t, err)
 
 	before := mapped(t)
@@ -102,7 +102,7 @@ func TestMemoryOfUpkeepIsBounded(t *testing.T) {
 		_, err := w.WriteChunk(ctx, soundChunk(i, 512<<10))
 		require.NoError(t, err)
 	}
-	_, err = w.(*writer).land()
+	err = w.(*writer).land()
 	require.NoError(t, err)
 	start, pages, most, steps := heap(), mapped(t), int64(0), 0
 	f.db.opts.onCopy = func(string, *copier) {

@@ -21,7 +21,8 @@ type Options struct {
 	// file, 2 s when 0.
 	Timeout time.Duration
 	// BatchBytes is from how many bytes on a batch of chunks is stored, 4 MiB
-	// when 0. A running attempt holds two batches and two chunks at most.
+	// when 0. A running attempt holds two batches and two chunks at most; the
+	// two batches of one are kept for the next.
 	BatchBytes int
 	// Now is the clock for the duration of failed attempts, time.Now when nil.
 	Now func() time.Time
@@ -73,6 +74,7 @@ type DB struct {
 	mends    mends
 	mem      *memory
 	sweeper  sweeper
+	spares   spares
 	deleting sync.Mutex // orders Delete, Hold and Rewrite
 	broken   atomic.Pointer[broken]
 	lost     atomic.Bool // the index lacks a chunk that a manifest names
@@ -176,9 +178,10 @@ func (db *DB) attach(f *os.File) (err error) {
 	}
 	db.handle, db.fd = f, f.Fd()
 	db.file, err = bbolt.Open(db.path, 0o600, &bbolt.Options{
-		Timeout:      db.opts.Timeout,
-		FreelistType: bbolt.FreelistMapType,
-		OpenFile:     func(string, int, os.FileMode) (*os.File, error) { return f, nil },
+		Timeout:         db.opts.Timeout,
+		FreelistType:    bbolt.FreelistMapType,
+		InitialMmapSize: initialMap(),
+		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return f, nil },
 	})
 	if errors.Is(err, berrors.ErrTimeout) {
 		err = held(db.path, db.opts.Timeout)

@@ -167,7 +167,7 @@ func (r *rewriter) Abort() {
 	}
 	// The batch under way must be over before its chunks are dropped; its
 	// error is of no interest any more.
-	_, _ = r.land()
+	_ = r.land()
 	r.ended = "been given up"
 	r.release(nil)
 }
@@ -176,6 +176,6 @@ func (r *rewriter) Abort() {
 // removed in the background.
 func (r *rewriter) release(dropped []snapshot.ChunkID) {
 	r.db.mem.rewritten(r.at, r.seen, r.kept, dropped)
-	r.seen, r.kept, r.batch, r.buf = nil, nil, nil, nil
+	r.recycle()
 	r.db.sweeper.wake()
 }

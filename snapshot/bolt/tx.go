@@ -61,6 +61,7 @@ func (db *DB) update(ctx context.Context, what string, fn func(*bbolt.Tx) error)
 	// frees the writer's lock.
 	defer func() { _ = tx.Rollback() }()
 	id := tx.ID()
+	db.file.AllocSize = growth(tx.Size())
 	if err := fn(tx); err != nil {
 		return db.named(err)
 	}
@@ -75,6 +76,13 @@ func (db *DB) update(ctx context.Context, what string, fn func(*bbolt.Tx) error)
 	}
 	return nil
 }
+
+// growth is by how much more than it needs the file grows when it must, with
+// used bytes in use: as much again, so that it is made longer and synced now
+// and then only, and no more than bbolt's own step. bbolt alone would make a
+// file of a few kilobytes 16 MiB long, because it goes by the mapping (see
+// initialMap) and not by the file.
+func growth(used int64) int { return int(min(max(used, 128<<10), 16<<20)) }
 
 // named wraps an error with the store's path, and says ErrClosed for what
 // bbolt says of a closed file.
