@@ -68,23 +68,46 @@ func register(api huma.API, o Options) {
 	r.checkpoints()
 	r.changes()
 	r.store()
+	r.archives()
 	r.doctor()
 	r.drills()
+	r.audits()
 }
 
 // add registers one route: what it answers is JSON, what it returns as an
-// error becomes a Problem.
-func add[I, O any](r routes, method, path, id, summary string, status int, f func(context.Context, *I) (O, error)) {
+// error becomes a Problem. role is what a caller needs, one of viewer, operator
+// and admin; a test fails for a route that declares none. What isn't a viewer's
+// and isn't a GET goes into the audit log.
+func add[I, O any](r routes, method, path, id, summary string, status int, f func(context.Context, *I) (O, error), role ...config.Role) {
 	op := huma.Operation{OperationID: id, Method: method, Path: "/v1" + path, Summary: summary, DefaultStatus: status,
 		MaxBodyBytes: maxBody, BodyReadTimeout: -1, // readFirst has the body already
 		Errors: errorStatuses}
+	need := declare(&op, role)
+	op.Middlewares = huma.Middlewares{r.authorize(need)}
+	call := f
+	if audited(op, need) {
+		call = func(ctx context.Context, in *I) (O, error) { return withAudit(ctx, r, in, f) }
+	}
 	huma.Register(r.api, op, func(ctx context.Context, in *I) (*body[O], error) {
-		out, err := f(ctx, in)
+		out, err := call(ctx, in)
 		if err != nil {
 			return nil, problem(err)
 		}
+		r.Audit.remember(callerOf(ctx), out)
 		return &body[O]{Body: out}, nil
 	})
+}
+
+// withAudit makes a change between two lines of the audit log.
+func withAudit[I, O any](ctx context.Context, r routes, in *I, f func(context.Context, *I) (O, error)) (O, error) {
+	c := callerOf(ctx)
+	if err := r.Audit.begin(c); err != nil {
+		var nothing O
+		return nothing, err
+	}
+	out, err := f(ctx, in)
+	r.Audit.end(c, out, err, r.Coordinator.Operation)
+	return out, err
 }
 
 // started answers with an operation to follow.
@@ -98,13 +121,13 @@ func started(op *coordinator.Operation, err error) (Operation, error) {
 func (r routes) general() {
 	add(r, http.MethodGet, "/version", "version", "What runs here", 200, func(context.Context, *none) (Version, error) {
 		return versionOf(r.Version), nil
-	})
+	}, viewer)
 	type listInput struct {
 		Job string `query:"job"`
 	}
 	add(r, http.MethodGet, "/operations", "list-operations", "Operations, newest first", 200, func(_ context.Context, in *listInput) (List[Operation], error) {
 		return List[Operation]{Items: nonNil(r.Coordinator.Operations(in.Job))}, nil
-	})
+	}, viewer)
 	type opInput struct {
 		ID   string `path:"id"`
 		Wait string `query:"wait" doc:"how long to wait for the end, such as 10s, at most 30s"`
@@ -121,52 +144,52 @@ func (r routes) general() {
 			}
 		}
 		return waitFor(ctx, op, wait), nil
-	})
+	}, viewer)
 	add(r, http.MethodDelete, "/operations/{id}", "abort-operation", "Ask an operation to stop", 200, func(ctx context.Context, in *opInput) (Operation, error) {
 		if err := r.Coordinator.Abort(in.ID); err != nil {
 			return Operation{}, err
 		}
 		return started(r.Coordinator.Operation(in.ID))
-	})
+	}, operator)
 	type eventsInput struct {
 		Job string `query:"job"`
 	}
 	add(r, http.MethodGet, "/events", "list-events", "What happened lately, newest first", 200, func(_ context.Context, in *eventsInput) (List[coordinator.Event], error) {
 		return List[coordinator.Event]{Items: nonNil(r.Events.Newest(in.Job))}, nil
-	})
+	}, viewer)
 }
 
 func (r routes) jobs() {
 	c := r.Coordinator
 	add(r, http.MethodGet, "/jobs", "list-jobs", "All jobs", 200, func(context.Context, *none) (List[Job], error) {
 		return List[Job]{Items: nonNil(c.Jobs())}, nil
-	})
-	add(r, http.MethodGet, "/jobs/{job}", "show-job", "One job", 200, func(_ context.Context, in *JobPath) (Job, error) { return c.Job(in.Job) })
+	}, viewer)
+	add(r, http.MethodGet, "/jobs/{job}", "show-job", "One job", 200, func(_ context.Context, in *JobPath) (Job, error) { return c.Job(in.Job) }, viewer)
 	add(r, http.MethodPut, "/jobs/{job}", "apply-job", "Add or change a job", 200, func(ctx context.Context, in *withBody[config.Job]) (Job, error) {
 		if in.Body.Name != in.Job {
 			return Job{}, fault.New(fault.Usage, "use the same name in both", "the path names job %q, the body %q", in.Job, in.Body.Name)
 		}
 		return c.Apply(ctx, in.Body)
-	})
+	}, admin)
 	type deleteInput struct {
 		JobPath
 		Purge bool `query:"purge" doc:"delete its checkpoints and savepoints too"`
 	}
 	add(r, http.MethodDelete, "/jobs/{job}", "delete-job", "Forget a job", 200, func(ctx context.Context, in *deleteInput) (none, error) {
 		return none{}, c.DeleteJob(ctx, in.Job, in.Purge)
-	})
+	}, admin)
 	add(r, http.MethodPost, "/jobs/{job}/pause", "pause-job", "Stop the schedule and recovery by itself", 200, func(ctx context.Context, in *JobPath) (Job, error) {
 		return c.SetPaused(ctx, in.Job, true)
-	})
+	}, operator)
 	add(r, http.MethodPost, "/jobs/{job}/resume", "resume-job", "Resume the schedule", 200, func(ctx context.Context, in *JobPath) (Job, error) {
 		return c.SetPaused(ctx, in.Job, false)
-	})
+	}, operator)
 	add(r, http.MethodPost, "/jobs/{job}/adopt", "adopt-state", "Go on with the state that is there now", 202, func(ctx context.Context, in *JobPath) (Operation, error) {
 		return started(c.Adopt(ctx, in.Job))
-	})
+	}, admin)
 	add(r, http.MethodPost, "/jobs/{job}/unmark", "unmark-job", "End a restore in progress that no coordinator runs any more", 202, func(ctx context.Context, in *JobPath) (Operation, error) {
 		return started(c.Unmark(ctx, in.Job))
-	})
+	}, admin)
 	add(r, http.MethodGet, "/jobs/{job}/keygroups", "key-groups", "Where keys belong", 200, func(_ context.Context, in *keysInput) (List[KeyPlace], error) {
 		if n := len(in.Keys); n == 0 || n > MaxKeys {
 			return List[KeyPlace]{}, fault.New(fault.Usage, "give ?key=…&key=…", "%d keys: want 1 to %d", n, MaxKeys)
@@ -177,7 +200,7 @@ func (r routes) jobs() {
 		}
 		places, err := Places(j.Config.Rule(), j.Parallelism, in.Keys)
 		return List[KeyPlace]{Items: places}, err
-	})
+	}, viewer)
 }
 
 // MaxKeys is how many keys one request may ask for.
@@ -206,7 +229,7 @@ func (r routes) checkpoints() {
 	add(r, http.MethodGet, at, "list-checkpoints", "The whole history of a job, oldest first", 200, func(ctx context.Context, in *JobPath) (List[snapshot.Checkpoint], error) {
 		all, err := c.Checkpoints(ctx, in.Job)
 		return List[snapshot.Checkpoint]{Items: nonNil(all)}, err
-	})
+	}, viewer)
 	add(r, http.MethodPost, at, "create-checkpoint", "Take a checkpoint now", 202, func(ctx context.Context, in *withBody[CreateCheckpoint]) (Operation, error) {
 		grade, err := snapshot.ParseGrade(string(in.Body.Grade))
 		if err != nil {
@@ -220,18 +243,22 @@ func (r routes) checkpoints() {
 			grade = ""
 		}
 		return started(c.Checkpoint(ctx, in.Job, coordinator.CheckpointRequest{Name: in.Body.Name, Note: in.Body.Note, Grade: grade, VerifyLive: in.Body.VerifyLive}))
-	})
+	}, operator)
 	add(r, http.MethodGet, at+"/{checkpoint}", "show-checkpoint", "One checkpoint with what its manifest says", 200, func(ctx context.Context, in *CheckpointPath) (Detail, error) {
 		cp, err := c.Resolve(ctx, in.Job, in.which())
 		if err != nil || cp.State != snapshot.StateCompleted {
 			return detail(cp, nil), err
 		}
 		m, err := c.Manifest(ctx, in.Job, cp.ID)
-		return detail(cp, m), err
-	})
+		d := detail(cp, m)
+		if err == nil {
+			d.Copies = c.CopiesOf(m)
+		}
+		return d, err
+	}, viewer)
 	add(r, http.MethodPost, at+"/{checkpoint}/verify", "verify-checkpoint", "Read a checkpoint whole and report every problem", 202, func(ctx context.Context, in *CheckpointPath) (Operation, error) {
 		return started(c.Verify(ctx, in.Job, in.which()))
-	})
+	}, operator)
 	type deleteInput struct {
 		CheckpointPath
 		Force bool `query:"force"`
@@ -242,7 +269,7 @@ func (r routes) checkpoints() {
 			return none{}, err
 		}
 		return none{}, c.DeleteCheckpoint(ctx, in.Job, cp.ID, in.Force)
-	})
+	}, admin)
 	r.pins()
 }
 
@@ -257,8 +284,8 @@ func (r routes) pins() {
 			return c.Pin(ctx, in.Job, cp.ID, pinned)
 		}
 	}
-	add(r, http.MethodPost, at+"/{checkpoint}/pin", "pin-checkpoint", "Keep from retention", 200, pin(true))
-	add(r, http.MethodPost, at+"/{checkpoint}/unpin", "unpin-checkpoint", "Give back to retention", 200, pin(false))
+	add(r, http.MethodPost, at+"/{checkpoint}/pin", "pin-checkpoint", "Keep from retention", 200, pin(true), operator)
+	add(r, http.MethodPost, at+"/{checkpoint}/unpin", "unpin-checkpoint", "Give back to retention", 200, pin(false), operator)
 }
 
 func restoreRequest(b Restore) coordinator.RestoreRequest {
@@ -276,16 +303,16 @@ func (r routes) changes() {
 	c := r.Coordinator
 	add(r, http.MethodPost, "/jobs/{job}/restore/plan", "plan-restore", "What a restore would do", 200, func(ctx context.Context, in *withBody[Restore]) (restore.Plan, error) {
 		return c.PlanRestore(ctx, in.Job, restoreRequest(in.Body))
-	})
+	}, viewer)
 	add(r, http.MethodPost, "/jobs/{job}/restore", "restore", "Put the state back to a checkpoint", 202, func(ctx context.Context, in *withBody[Restore]) (Operation, error) {
 		return started(c.Restore(ctx, in.Job, restoreRequest(in.Body)))
-	})
+	}, admin)
 	add(r, http.MethodPost, "/jobs/{job}/rescale/plan", "plan-rescale", "What a rescale would do", 200, func(ctx context.Context, in *withBody[Rescale]) (rescaler.Plan, error) {
 		return c.PlanRescale(ctx, in.Job, rescaleRequest(in.Body))
-	})
+	}, viewer)
 	add(r, http.MethodPost, "/jobs/{job}/rescale", "rescale", "Change the parallelism", 202, func(ctx context.Context, in *withBody[Rescale]) (Operation, error) {
 		return started(c.Rescale(ctx, in.Job, rescaleRequest(in.Body)))
-	})
+	}, admin)
 	type undoInput struct {
 		JobPath
 		Checkpoint string `query:"checkpoint" doc:"id of the undo checkpoint that the caller has seen: another one is refused"`
@@ -299,7 +326,7 @@ func (r routes) changes() {
 			return Operation{}, fault.New(fault.Refused, "look at the plan again", "undo of job %q restores checkpoint %d by now, not %s", in.Job, j.Undo, in.Checkpoint)
 		}
 		return started(c.Undo(ctx, in.Job))
-	})
+	}, admin)
 }
 
 // nonNil makes JSON show an empty list as [].

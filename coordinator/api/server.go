@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +18,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"keyframe/coordinator"
+	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
 	"keyframe/snapshot"
 )
@@ -30,7 +29,15 @@ type Options struct {
 	Events      *EventLog
 	Metrics     http.Handler // GET /metrics
 	Version     string
-	Token       string // "" asks for none: loopback and unix sockets only
+	Token       string // of an admin, beside Keys
+	// Keys are the tokens, ClientCerts the certificates that callers may come
+	// with. Without any, only loopback and unix sockets are served.
+	Keys        []config.Key
+	ClientCerts []config.ClientCert
+	Audit       *Auditor // nil writes no audit log
+	// Spool is the directory in which an archive is kept while it is imported,
+	// best that of the store; the system's for temporary files when empty.
+	Spool string
 }
 
 // Limits on requests and answers.
@@ -49,6 +56,7 @@ func NewServer(o Options) *http.Server {
 	// takes longer, such as a long poll or the plan of a large restore.
 	return &http.Server{
 		Handler: Handler(o), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ConnContext: markOver,
 	}
 }
 
@@ -62,11 +70,11 @@ func Handler(o Options) http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("ok\n")) // the prober may be gone
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { ready(w, r, o.Coordinator) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { ready(w, r, o) })
 	if o.Metrics != nil {
 		mux.Handle("GET /metrics", o.Metrics)
 	}
-	return signed(cmp.Or(o.Version, "unknown"), guard(o.Token, readFirst(mux, bodyTimeout)))
+	return signed(cmp.Or(o.Version, "unknown"), bounded(newGate(o).guard(readFirst(mux, bodyTimeout)), maxRequests))
 }
 
 // versionHeader is on every answer: by it the client knows a coordinator.
@@ -83,7 +91,8 @@ func signed(version string, next http.Handler) http.Handler {
 // in time, which must not bound what the handler then does.
 func readFirst(next http.Handler, limit time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Body == nil || r.Body == http.NoBody {
+		streamed := r.Method == http.MethodPost && r.URL.Path == importPath // it has bounds of its own
+		if r.Body == nil || r.Body == http.NoBody || streamed {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -102,6 +111,9 @@ func readFirst(next http.Handler, limit time.Duration) http.Handler {
 		}
 		_ = conn.SetReadDeadline(time.Time{}) // as above
 		r.Body = io.NopCloser(bytes.NewReader(body))
+		if c := callerOf(r.Context()); c != nil {
+			c.body = body
+		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -116,8 +128,14 @@ func newAPI(mux *http.ServeMux, version string) huma.API {
 }
 
 // ready answers 200 once every job has been looked at, while the checkpoint
-// store answers.
-func ready(w http.ResponseWriter, r *http.Request, c *coordinator.Coordinator) {
+// store answers and changes can be written down.
+func ready(w http.ResponseWriter, r *http.Request, o Options) {
+	c := o.Coordinator
+	if err := o.Audit.Check(); err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = fmt.Fprintf(w, "changes are refused: %v\n", err) // the prober may be gone
+		return
+	}
 	if _, err := c.StoreStats(r.Context()); err != nil {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_, _ = fmt.Fprintf(w, "checkpoint store: %v\n", err) // the prober may be gone
@@ -131,30 +149,6 @@ func ready(w http.ResponseWriter, r *http.Request, c *coordinator.Coordinator) {
 		}
 	}
 	_, _ = w.Write([]byte("ready\n")) // the prober may be gone
-}
-
-// guard asks for the token where there is one. Where there is none, it keeps
-// web pages of other hosts from reaching a loopback address through the
-// operator's browser.
-func guard(token string, next http.Handler) http.Handler {
-	want := sha256.Sum256([]byte(token))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
-			next.ServeHTTP(w, r)
-			return
-		}
-		if token == "" {
-			if !(overSocket(r) || localHost(r.Host)) || !sameOrigin(r) {
-				writeProblem(w, http.StatusForbidden, fault.New(fault.Denied, "call it as 127.0.0.1, localhost or through its socket, or set api.tokenFile", "host %q or origin %q is not served without a token", r.Host, r.Header.Get("Origin")))
-				return
-			}
-		} else if got := sha256.Sum256([]byte(bearer(r))); subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			writeProblem(w, http.StatusUnauthorized, fault.New(fault.Denied, "set COORDINATOR_TOKEN to the token of this coordinator", "the API token is missing or wrong"))
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // bearer is the token that a request carries, "" when it carries none.

@@ -3,8 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-
-	"keyframe/snapshot"
 )
 
 // Backup is the body of POST /v1/store/backup.
@@ -15,17 +13,18 @@ type Backup struct {
 type backupInput struct{ Body Backup }
 
 func (r routes) store() {
-	add(r, http.MethodGet, "/store", "store-stats", "What the checkpoint store holds", 200, func(ctx context.Context, _ *none) (snapshot.StoreStats, error) {
-		return r.Coordinator.StoreStats(ctx)
-	})
+	add(r, http.MethodGet, "/store", "store-stats", "What the checkpoint store holds", 200, func(ctx context.Context, _ *none) (StoreStats, error) {
+		s, err := r.Coordinator.StoreStats(ctx)
+		return StoreStats{StoreStats: s, Copies: r.Coordinator.Copies()}, err
+	}, viewer)
 	add(r, http.MethodPost, "/store/verify", "store-verify", "Walk the whole store and report every problem", 200, func(ctx context.Context, _ *none) (StoreCheck, error) {
 		problems, took, err := r.Coordinator.CheckStore(ctx)
 		return StoreCheck{OK: err == nil && len(problems) == 0, Problems: nonNil(problems), DurationMs: took.Milliseconds()}, err
-	})
+	}, operator)
 	add(r, http.MethodPost, "/store/compact", "store-compact", "Rewrite the store's file without what is free", 202, func(context.Context, *none) (Operation, error) {
 		return started(r.Coordinator.CompactStore())
-	})
+	}, admin)
 	add(r, http.MethodPost, "/store/backup", "store-backup", "Copy the store to a new file on the coordinator's host", 202, func(_ context.Context, in *backupInput) (Operation, error) {
 		return started(r.Coordinator.BackupStore(in.Body.File))
-	})
+	}, admin)
 }

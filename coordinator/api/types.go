@@ -54,6 +54,8 @@ type Detail struct {
 	OperatorStates []snapshot.OperatorState `json:"operatorStates,omitempty"`
 	States         []snapshot.StateStats    `json:"states,omitempty"`
 	Groups         []snapshot.GroupStats    `json:"groups,omitempty"`
+	// Copies are one for each directory of store.copies.
+	Copies []coordinator.Copy `json:"copies,omitempty"`
 }
 
 func detail(c snapshot.Checkpoint, m *snapshot.Manifest) Detail {

@@ -42,7 +42,7 @@ var allowed = map[string][]string{
 		"snapshot/archive", "coordinator/drill", "coordinator/restore", "coordinator/rescaler", "keygroups", "rescale", "snapshot", "statebackend"},
 	"coordinator/metrics": {"coordinator", "coordinator/config", "coordinator/fault", "snapshot"},
 	"coordinator/api": {"coordinator", "coordinator/audit", "coordinator/config", "coordinator/doctor", "coordinator/fault", "coordinator/restore",
-		"coordinator/rescaler", "keygroups", "rescale", "snapshot"},
+		"coordinator/rescaler", "keygroups", "rescale", "snapshot", "snapshot/archive"},
 	"examples/flights": {"keygroups", "snapshot", "statebackend"},
 	"cmd/coordinator":  {"*"},
 	"bench": {"coordinator/fault", "coordinator/config", "coordinator/cut", "coordinator/restore", "keygroups", "rescale", "snapshot", "snapshot/bolt",

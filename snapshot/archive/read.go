@@ -41,12 +41,20 @@ func Open(path string) (*Archive, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("archive %s: %w", path, err), f.Close())
 	}
-	a, err := New(f, info.Size(), path)
+	a, err := NewFile(f, info.Size(), path)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	a.close = f.Close
 	return a, nil
+}
+
+// NewFile is New for an open file, which Close then closes.
+func NewFile(f *os.File, size int64, name string) (*Archive, error) {
+	a, err := New(f, size, name)
+	if err == nil {
+		a.close = f.Close
+	}
+	return a, err
 }
 
 // New is Open for size bytes that are read through r; name is for messages.

@@ -1,0 +1,157 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"keyframe/coordinator"
+	"keyframe/coordinator/fault"
+	"keyframe/snapshot"
+	"keyframe/snapshot/archive"
+)
+
+// importPath is the one route whose body is larger than maxBody: it goes to a
+// file as it comes.
+const importPath = "/v1/import"
+
+// archiveType is what an archive's bytes are called.
+const archiveType = "application/octet-stream"
+
+// archiveStall is how long the other side of an archive may do nothing. There
+// is no limit for the whole, which may be large and the way slow.
+const archiveStall = time.Minute
+
+// StoreStats is what the checkpoint store and its copies hold.
+type StoreStats struct {
+	snapshot.StoreStats
+	Copies []coordinator.CopyStatus `json:"copies,omitempty"`
+}
+
+func (r routes) archives() {
+	op := huma.Operation{OperationID: "export-checkpoint", Method: http.MethodGet, Path: "/v1" + at + "/{checkpoint}/archive",
+		Summary: "One checkpoint as a file that restores alone", DefaultStatus: 200, Errors: errorStatuses,
+		Responses: map[string]*huma.Response{"200": {Description: "the bytes of an archive; they end with a footer, which is to be checked",
+			Content: map[string]*huma.MediaType{archiveType: {Schema: &huma.Schema{Type: "string", Format: "binary"}}}}}}
+	huma.Register(r.api, op, func(ctx context.Context, in *CheckpointPath) (*huma.StreamResponse, error) {
+		cp, err := r.Coordinator.Resolve(ctx, in.Job, in.which())
+		if err != nil {
+			return nil, problem(err)
+		}
+		return &huma.StreamResponse{Body: func(c huma.Context) { r.export(c, in.Job, cp.ID) }}, nil
+	})
+	bring := huma.Operation{OperationID: "import-checkpoint", Method: http.MethodPost, Path: importPath,
+		Summary: "Bring a checkpoint into a job's history", DefaultStatus: 202, Errors: errorStatuses, BodyReadTimeout: -1, MaxBodyBytes: -1,
+		RequestBody: &huma.RequestBody{Required: true, Description: "the bytes of an archive",
+			Content: map[string]*huma.MediaType{archiveType: {Schema: &huma.Schema{Type: "string", Format: "binary"}}}}}
+	huma.Register(r.api, bring, func(ctx context.Context, in *importInput) (*body[Operation], error) {
+		a, err := r.receive(in.from)
+		if err != nil {
+			return nil, problem(err)
+		}
+		op, err := started(r.Coordinator.Import(ctx, coordinator.ImportRequest{Archive: a, Job: in.Job, Name: in.Name, Note: in.Note}))
+		if err != nil {
+			return nil, problem(err)
+		}
+		return &body[Operation]{Body: op}, nil
+	})
+}
+
+// importInput is what an import is asked with; the archive is read by the
+// handler itself.
+type importInput struct {
+	Job  string `query:"job" doc:"job to import into; the one that the archive names when empty"`
+	Name string `query:"name" maxLength:"200" doc:"makes it a savepoint with this name"`
+	Note string `query:"note" maxLength:"2000" doc:"a remark in the place of the checkpoint's own"`
+	from huma.Context
+}
+
+var _ huma.Resolver = (*importInput)(nil)
+
+// Resolve implements huma.Resolver.
+func (in *importInput) Resolve(ctx huma.Context) []error {
+	in.from = ctx
+	return nil
+}
+
+// export streams a checkpoint. What goes wrong after the first byte breaks the
+// connection off: the client then has bytes without a footer.
+func (r routes) export(c huma.Context, job string, id snapshot.ID) {
+	_, w := humago.Unwrap(c)
+	out := &patient{w: w, conn: http.NewResponseController(w)}
+	err := r.Coordinator.Export(c.Context(), job, id.String(), out, nil)
+	switch {
+	case err == nil:
+		// A writer without deadlines is a test's.
+		_ = out.conn.SetWriteDeadline(time.Time{})
+	case out.began:
+		panic(http.ErrAbortHandler) // the server closes the connection, and logs nothing
+	default:
+		f := coordinator.Explain(err)
+		writeProblem(w, Status(f.Code), f)
+	}
+}
+
+// patient waits for a slow reader as long as it reads.
+type patient struct {
+	w     http.ResponseWriter
+	conn  *http.ResponseController
+	began bool
+}
+
+var _ io.Writer = (*patient)(nil)
+
+// Write implements io.Writer.
+func (p *patient) Write(b []byte) (int, error) {
+	if !p.began {
+		p.began = true
+		p.w.Header().Set("Content-Type", archiveType)
+	}
+	_ = p.conn.SetWriteDeadline(time.Now().Add(archiveStall)) // as above
+	return p.w.Write(b)
+}
+
+// receive takes an archive into a file that has no name: whatever happens,
+// nothing of it is left.
+func (r routes) receive(c huma.Context) (*archive.Archive, error) {
+	req, w := humago.Unwrap(c)
+	f, err := os.CreateTemp(r.Spool, "keyframe-import-*")
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Store, "the coordinator keeps an archive beside its store until it has verified it", "receive the archive")
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(fmt.Errorf("receive the archive: %w", err), f.Close())
+	}
+	conn := http.NewResponseController(w)
+	n, err := io.Copy(f, &steady{r: req.Body, conn: conn})
+	_ = conn.SetReadDeadline(time.Time{}) // a connection without deadlines is a test's
+	if err != nil {
+		return nil, errors.Join(fault.Wrap(err, fault.Failed, "nothing was changed; is there room beside the store?", "receive the archive: after %d bytes", n), f.Close())
+	}
+	a, err := archive.NewFile(f, n, "that was received")
+	if err != nil {
+		return nil, errors.Join(coordinator.Explain(err), f.Close())
+	}
+	return a, nil
+}
+
+// steady reads from a sender as long as it sends.
+type steady struct {
+	r    io.Reader
+	conn *http.ResponseController
+}
+
+var _ io.Reader = (*steady)(nil)
+
+// Read implements io.Reader.
+func (s *steady) Read(b []byte) (int, error) {
+	_ = s.conn.SetReadDeadline(time.Now().Add(archiveStall)) // a connection without deadlines is a test's
+	return s.r.Read(b)
+}
