@@ -29,7 +29,7 @@ func (r routes) doctor() {
 			}
 		}
 		return r.Coordinator.Doctor(ctx, in.Job, watch)
-	})
+	}, operator)
 }
 
 // Doctor has a job examined. watch is how long its writers are watched at

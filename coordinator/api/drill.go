@@ -18,5 +18,5 @@ func (r routes) drills() {
 				which = ""
 			}
 			return started(r.Coordinator.Drill(ctx, in.Job, which))
-		})
+		}, operator)
 }
