@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"keyframe/coordinator"
+	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
 	"keyframe/snapshot"
 	"keyframe/snapshot/archive"
@@ -35,33 +36,48 @@ type StoreStats struct {
 	Copies []coordinator.CopyStatus `json:"copies,omitempty"`
 }
 
+// bytesOf documents a body of bytes.
+func bytesOf() map[string]*huma.MediaType {
+	return map[string]*huma.MediaType{archiveType: {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
+}
+
+// archives registers the two routes whose bodies are no JSON. Both are written
+// to the audit log: an archive holds all of a job's state.
 func (r routes) archives() {
-	op := huma.Operation{OperationID: "export-checkpoint", Method: http.MethodGet, Path: "/v1" + at + "/{checkpoint}/archive",
+	out := huma.Operation{OperationID: "export-checkpoint", Method: http.MethodGet, Path: "/v1" + at + "/{checkpoint}/archive",
 		Summary: "One checkpoint as a file that restores alone", DefaultStatus: 200, Errors: errorStatuses,
-		Responses: map[string]*huma.Response{"200": {Description: "the bytes of an archive; they end with a footer, which is to be checked",
-			Content: map[string]*huma.MediaType{archiveType: {Schema: &huma.Schema{Type: "string", Format: "binary"}}}}}}
-	huma.Register(r.api, op, func(ctx context.Context, in *CheckpointPath) (*huma.StreamResponse, error) {
-		cp, err := r.Coordinator.Resolve(ctx, in.Job, in.which())
+		Responses: map[string]*huma.Response{"200": {Description: "the bytes of an archive; they end with a footer, which is to be checked", Content: bytesOf()}}}
+	out.Middlewares = huma.Middlewares{r.authorize(declare(&out, []config.Role{operator}))}
+	huma.Register(r.api, out, func(ctx context.Context, in *CheckpointPath) (*huma.StreamResponse, error) {
+		cp, err := withAudit(ctx, r, in, r.toExport)
 		if err != nil {
 			return nil, problem(err)
 		}
 		return &huma.StreamResponse{Body: func(c huma.Context) { r.export(c, in.Job, cp.ID) }}, nil
 	})
-	bring := huma.Operation{OperationID: "import-checkpoint", Method: http.MethodPost, Path: importPath,
+	in := huma.Operation{OperationID: "import-checkpoint", Method: http.MethodPost, Path: importPath,
 		Summary: "Bring a checkpoint into a job's history", DefaultStatus: 202, Errors: errorStatuses, BodyReadTimeout: -1, MaxBodyBytes: -1,
-		RequestBody: &huma.RequestBody{Required: true, Description: "the bytes of an archive",
-			Content: map[string]*huma.MediaType{archiveType: {Schema: &huma.Schema{Type: "string", Format: "binary"}}}}}
-	huma.Register(r.api, bring, func(ctx context.Context, in *importInput) (*body[Operation], error) {
-		a, err := r.receive(in.from)
-		if err != nil {
-			return nil, problem(err)
-		}
-		op, err := started(r.Coordinator.Import(ctx, coordinator.ImportRequest{Archive: a, Job: in.Job, Name: in.Name, Note: in.Note}))
+		RequestBody: &huma.RequestBody{Required: true, Description: "the bytes of an archive", Content: bytesOf()}}
+	in.Middlewares = huma.Middlewares{r.authorize(declare(&in, []config.Role{operator}))}
+	huma.Register(r.api, in, func(ctx context.Context, in *importInput) (*body[Operation], error) {
+		op, err := withAudit(ctx, r, in, r.bringIn)
 		if err != nil {
 			return nil, problem(err)
 		}
 		return &body[Operation]{Body: op}, nil
 	})
+}
+
+func (r routes) toExport(ctx context.Context, in *CheckpointPath) (snapshot.Checkpoint, error) {
+	return r.Coordinator.Resolve(ctx, in.Job, in.which())
+}
+
+func (r routes) bringIn(ctx context.Context, in *importInput) (Operation, error) {
+	a, err := r.receive(in.from)
+	if err != nil {
+		return Operation{}, err
+	}
+	return started(r.Coordinator.Import(ctx, coordinator.ImportRequest{Archive: a, Job: in.Job, Name: in.Name, Note: in.Note}))
 }
 
 // importInput is what an import is asked with; the archive is read by the
