@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -29,6 +30,7 @@ type Options struct {
 	Listener Listener
 	Now      func() time.Time
 	Poll     time.Duration // between two looks at a job's state
+	Lease    Lease         // how jobs are led; the zero Lease will do
 	// DrillTarget is where checkpoints are restored on trial; nil is Backend.
 	DrillTarget statebackend.Backend
 	// Upkeep compacts and backs up the store: by itself when its file is
@@ -88,6 +90,8 @@ func New(o Options) *Coordinator {
 		o.CompactGain = DefaultCompactGain
 	}
 	c := &Coordinator{opts: o, jobs: map[string]*job{}, tag: randomID(2), store: newUpkeep(), drills: newDrills()}
+	c.opts.Lease.TTL = cmp.Or(o.Lease.TTL, DefaultLeaseTTL)
+	c.opts.Lease.Owner.ID = randomID(8)
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	c.useCopies()
 	return c

@@ -44,6 +44,8 @@ const (
 	EventRescaleCompleted    EventKind = "rescale_completed"
 	EventRescaleFailed       EventKind = "rescale_failed"
 	EventResumed             EventKind = "restore_resumed"
+	EventLeading             EventKind = "leading"
+	EventDeposed             EventKind = "deposed"
 	EventDrillPassed         EventKind = "drill_passed"
 	EventDrillFailed         EventKind = "drill_failed"
 	EventStoreCompacted      EventKind = "store_compacted"
@@ -78,7 +80,7 @@ type Event struct {
 func (k EventKind) Failed() bool {
 	switch k {
 	case EventJobPanicked, EventJobRefused, EventCheckpointFailed, EventCheckpointBad, EventSelfCheckFailed, EventMergeFailed, EventRetentionFailed, EventRecordFailed,
-		EventStateLost, EventRecoveryFailed, EventRecoveryFellBack, EventRestoreFailed, EventRescaleFailed, EventDrillFailed, EventStoreUpkeepFailed:
+		EventDeposed, EventStateLost, EventRecoveryFailed, EventRecoveryFellBack, EventRestoreFailed, EventRescaleFailed, EventDrillFailed, EventStoreUpkeepFailed:
 		return true
 	}
 	return false

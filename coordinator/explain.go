@@ -20,6 +20,7 @@ var explanations = []struct {
 	{statebackend.ErrStateLost, fault.StateLost, "restore a checkpoint: `coordinator restore JOB`"},
 	{statebackend.ErrNoState, fault.NoState, "check redis.url, its database, and the job's prefix and name"},
 	{statebackend.ErrMarked, fault.Refused, "it is completed or undone when its coordinator starts again; if that one is gone for good: `coordinator job unmark JOB`"},
+	{statebackend.ErrNotLeader, fault.Refused, "ask the coordinator that leads the job; when it has ended, this one takes over once its lease has run out"},
 	{statebackend.ErrFenced, fault.Refused, "somebody else restored or rescaled the job meanwhile; look at `coordinator job show`"},
 	{statebackend.ErrPermission, fault.Permission, "grant the right to the coordinator's user; configs/redis-acl.txt lists all that it needs"},
 	{statebackend.ErrAuth, fault.Permission, "check the user and the password of redis.url, passwordFile or passwordEnv"},

@@ -23,6 +23,7 @@ const (
 	HealthMarked      HealthState = "marked"      // a restore is in progress
 	HealthDenied      HealthState = "denied"      // the state store denies access or a right
 	HealthDamaged     HealthState = "damaged"     // the job's own bookkeeping can't be read
+	HealthStandby     HealthState = "standby"     // another coordinator leads the job
 )
 
 // Lost reports whether the state must be recovered before anything else.

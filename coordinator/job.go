@@ -52,7 +52,9 @@ type job struct {
 	server   string        // that was last seen to hold the job's state
 	gen      uint64        // grows when the actor changes what learn reads
 	undo     *undoRecord
-	footing  footing // what the next checkpoint may stand on
+	term     *term                // nil while this coordinator doesn't lead the job
+	leader   *statebackend.Leader // who does then, as far as is known
+	footing  footing              // what the next checkpoint may stand on
 	// yield asks a merge under way to end; nil when there is none.
 	yield context.CancelCauseFunc
 	// unresolved: the end of a restore is not known yet, since the state store
@@ -203,6 +205,7 @@ func (k OperationKind) queues() bool { return k == OpCheckpoint || k == OpImport
 // for the schedule, for tasks, and for the time to look at the state.
 func (j *job) run(ctx context.Context) {
 	defer close(j.ended)
+	defer j.abdicate()
 	defer j.refuseWaiting(fault.New(fault.Busy, "", "%v", errStopping))
 	j.plan(j.c.opts.Now()) // it shows while the job is being settled
 	j.guarded(func() { j.settle(ctx) })
@@ -257,7 +260,7 @@ func (j *job) execute(ctx context.Context, t task) {
 	var fill func(*Status)
 	err := fault.New(fault.Internal, "please report it with the log", "the operation panicked; the log has the stack")
 	done := error(err)
-	j.guarded(func() { fill, done = t.do(ctx, t.op) })
+	j.guarded(func() { fill, done = j.asLeader(ctx, t) })
 	j.mu.Lock()
 	j.running = nil
 	j.mu.Unlock()

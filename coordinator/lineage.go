@@ -10,6 +10,7 @@ import (
 	"keyframe/coordinator/fault"
 	"keyframe/coordinator/restore"
 	"keyframe/snapshot"
+	"keyframe/statebackend"
 )
 
 // Buckets of the journal: job name → JSON of lineageRecord, and the address of
@@ -278,9 +279,18 @@ func (j *job) resolve(ctx context.Context) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	err := j.resume(ctx)
+	_, err := j.lead(ctx) // a new term begins with what is to be done here
+	ctx, leave := j.underLease(ctx)
+	defer leave()
+	if err == nil {
+		err = j.resume(ctx)
+	}
 	if err == nil {
 		err = j.learn(ctx)
+	}
+	if errors.Is(err, statebackend.ErrNotLeader) {
+		j.setHealth(healthOf(err), err.Error(), nil)
+		return false
 	}
 	if err != nil {
 		j.setHealth(HealthMarked, err.Error(), nil)

@@ -19,6 +19,7 @@ type JobStatus struct {
 	Parallelism    int                  `json:"parallelism"` // as assigned, not as configured
 	MaxParallelism int                  `json:"maxParallelism"`
 	Epoch          uint64               `json:"epoch"`
+	Leader         *Leader              `json:"leader,omitempty"` // nil while nobody is known to lead
 	Ranges         []keygroups.Range    `json:"ranges"`
 	NextCheckpoint *time.Time           `json:"nextCheckpoint,omitempty"`
 	SkippedTicks   uint64               `json:"skippedTicks"`
@@ -46,7 +47,7 @@ func (j *job) view() JobStatus {
 	s := JobStatus{
 		Name: j.spec.Name, Root: j.spec.Key().Root(), Server: j.c.opts.Backend.Server(),
 		Config: j.spec, Paused: j.paused, Health: j.health,
-		Parallelism: j.parallel, MaxParallelism: j.spec.MaxParallelism, Epoch: j.epoch,
+		Parallelism: j.parallel, MaxParallelism: j.spec.MaxParallelism, Epoch: j.epoch, Leader: j.leaderLocked(),
 		SkippedTicks: j.skipped, Failures: j.failures, Last: j.last, Good: j.good,
 		Recovery: j.recovery.status(), Head: j.headLocked(),
 	}

@@ -72,7 +72,9 @@ func (j *job) tick(ctx context.Context) {
 	}
 	defer func() { j.plan(j.c.opts.Now()) }()
 	if why := j.mayTick(ctx); why != "" {
-		j.skip(due, why)
+		if j.leading() != nil || j.state() != HealthStandby {
+			j.skip(due, why)
+		}
 		return
 	}
 	op := j.c.newOperation(j.config().Name, OpCheckpoint)
@@ -81,6 +83,12 @@ func (j *job) tick(ctx context.Context) {
 		return func(s *Status) { s.Checkpoint = cp }, err
 	}})
 	j.countOverlapped(due)
+}
+
+func (j *job) state() HealthState {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.health.State
 }
 
 func (j *job) dueAt() time.Time {
@@ -135,6 +143,8 @@ func (j *job) take(ctx context.Context, op *Operation, req cut.Request) (*snapsh
 	if err != nil && !isUnreachable(err) {
 		return nil, err
 	}
+	ctx, leave := j.underLease(ctx)
+	defer leave()
 	// What can't be looked at may be there again a moment later, with another
 	// state: the attempt is only recorded.
 	req.Unseen = err

@@ -87,8 +87,10 @@ func TestAMarkThatNobodyKnowsIsEndedByHand(t *testing.T) {
 		w.write(job, 150, "v")
 		w.apply(job)
 		w.checkpoint("flights")
-		_, err := w.store.Stage(t.Context(), statebackend.RestoreRequest{ID: "r9", Job: job.Key(), Scope: statebackend.ScopeAll,
-			Checkpoint: 1, Epoch: 1, NewEpoch: 2, StartedAt: time.Now(), AsOf: time.Now(), Incarnation: "i"})
+		// Of a version that knew no leases: whether it still runs can't be told.
+		mark, err := statebackend.EncodeMark(statebackend.Mark{ID: "r9", Kind: "restore", Checkpoint: 1, StartedAt: time.Now()})
+		require.NoError(t, err)
+		_, err = w.store.Do(t.Context(), statebackend.Command(statebackend.OpHSet, job.Key().Record(), statebackend.FieldRestore, string(mark)))
 		require.NoError(t, err)
 		w.pass(2 * time.Second)
 		require.Equal(t, HealthMarked, w.c.Jobs()[0].Health.State)

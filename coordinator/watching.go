@@ -41,6 +41,15 @@ func (j *job) settleOnce(ctx context.Context) error {
 	if err := j.learn(ctx); err != nil {
 		return err
 	}
+	// A job that there is something to lead of is led first: only a leader ends
+	// what a crash left. Another one's is settled when it is taken over.
+	if _, err := j.lookNow(ctx); errors.Is(err, statebackend.ErrNotLeader) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	ctx, leave := j.underLease(ctx)
+	defer leave()
 	if err := j.resume(ctx); err != nil {
 		return err
 	}
@@ -152,15 +161,14 @@ func (j *job) watch(ctx context.Context) {
 	}
 }
 
-// lookNow looks once and sets the job's health by what it sees.
-func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
+// glance looks once and tells what that means; it writes nothing.
+func (j *job) glance(ctx context.Context) (statebackend.Glimpse, verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	spec := j.config()
 	g, err := j.c.opts.Backend.Look(ctx, spec.Key())
 	if err != nil {
-		j.setHealth(healthOf(err), err.Error(), nil)
-		return g, err
+		return g, verdict{}, err
 	}
 	j.mu.Lock()
 	newest := j.newest
@@ -174,27 +182,63 @@ func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
 		v.message = fmt.Sprintf("the state is laid out for max parallelism %d and hash %s, the job's configuration says %d and %s",
 			g.Assigned.MaxParallelism, g.Assigned.Hash, spec.MaxParallelism, spec.KeyGroups.Hash)
 	}
+	return g, v, nil
+}
+
+// lookNow looks once and sets the job's health by what it sees. Of a job that
+// has state it takes the lead, where nobody else has it.
+func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
+	g, v, err := j.glance(ctx)
+	if err == nil {
+		j.compare(g)
+	}
+	if err == nil && j.leading() == nil && v.health != HealthWaiting && v.health != HealthMismatch {
+		if _, err = j.lead(ctx); err == nil {
+			g, v, err = j.glance(ctx) // what a restore had left is gone now
+		} else if errors.Is(err, statebackend.ErrNotLeader) {
+			j.seen(g)
+		}
+	}
+	if err != nil {
+		j.setHealth(healthOf(err), err.Error(), g.Warnings)
+		return g, err
+	}
+	ctx, leave := j.underLease(ctx)
+	defer leave()
+	if err := j.mend(ctx, &g, v); err != nil {
+		j.setHealth(healthOf(err), err.Error(), g.Warnings)
+		return g, err
+	}
+	j.seen(g)
+	if v.health == HealthOK && j.newestID() != 0 {
+		j.keepServer(ctx)
+	}
+	j.setHealth(v.health, v.message, append(g.Warnings, j.c.copyWarnings(j.config().Name)...))
+	return g, nil
+}
+
+// mend writes what the record lacks.
+func (j *job) mend(ctx context.Context, g *statebackend.Glimpse, v verdict) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
 	if v.adopt {
-		rec, err := j.adopt(ctx, g)
+		rec, err := j.adopt(ctx, *g)
 		if err != nil {
-			j.setHealth(healthOf(err), err.Error(), g.Warnings)
-			return g, err
+			return err
 		}
 		g.Record = rec
 	}
 	if v.repair {
 		// Not needed for the guard's verdict today, only for the next one.
+		j.mu.Lock()
+		newest, spec := j.newest, j.spec
+		j.mu.Unlock()
 		err := j.c.opts.Backend.Note(ctx, spec.Key(), g.Record.Incarnation, statebackend.Notes{Attempt: max(g.Record.Attempt, newest.attempt), Cut: newest.attempt})
 		if err != nil {
 			j.c.emit(Event{Kind: EventRecordFailed, Job: spec.Name, Message: "repair the record: " + err.Error()})
 		}
 	}
-	j.seen(g)
-	if v.health == HealthOK && newest.id != 0 {
-		j.keepServer(ctx)
-	}
-	j.setHealth(v.health, v.message, append(g.Warnings, j.c.copyWarnings(spec.Name)...))
-	return g, nil
+	return nil
 }
 
 // seen takes over what the state itself says of epoch and parallelism: after
@@ -230,6 +274,10 @@ func healthOf(err error) HealthState {
 	switch {
 	case errors.Is(err, statebackend.ErrPermission), errors.Is(err, statebackend.ErrAuth), errors.Is(err, statebackend.ErrWrongType), errors.Is(err, statebackend.ErrReadOnly):
 		return HealthDenied
+	case isUnreachable(err):
+		return HealthUnreachable
+	case errors.Is(err, statebackend.ErrNotLeader):
+		return HealthStandby
 	case errors.Is(err, statebackend.ErrMarked):
 		return HealthMarked
 	case errors.Is(err, statebackend.ErrDamaged):

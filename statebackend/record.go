@@ -51,6 +51,7 @@ type Glimpse struct {
 	// are compared with. Zero when the store doesn't tell it.
 	At       time.Time
 	Record   Record
+	Leader   Leader // of the job; zero when nobody ever was
 	Assigned *Assignment
 	Indexed  uint64 // names in the index
 	// Where helps a person when there is no state: what the database holds

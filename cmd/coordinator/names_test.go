@@ -17,7 +17,6 @@ import (
 	"keyframe/snapshot"
 	"keyframe/snapshot/bolt"
 	"keyframe/statebackend"
-	"keyframe/statebackend/redis"
 )
 
 func TestStrangeNamesOnTheCommandLine(t *testing.T) {
@@ -99,18 +98,10 @@ func TestAMarkThatNobodyKnows(t *testing.T) {
 	d, r := withFlights(t)
 	d.ok("checkpoint", "create", "flights")
 	require.Contains(t, d.refused(exitAbsent, "job", "unmark", "flights", "--yes").Message, "no restore in progress")
-	// Another coordinator begins a restore, and is never seen again.
-	b, err := redis.Open(t.Context(), redis.Config{URL: r.URL()})
+	// A coordinator of a version without leases begins a restore, and is never seen again.
+	mark, err := statebackend.EncodeMark(statebackend.Mark{ID: "0a1b2c3d4e5f6a7b", Kind: "restore", Checkpoint: 9, StartedAt: time.Now()})
 	require.NoError(t, err)
-	job := statebackend.Job{Prefix: statebackend.DefaultPrefix, Name: "flights"}
-	g, err := b.Look(t.Context(), job)
-	require.NoError(t, err)
-	_, err = b.Stage(t.Context(), statebackend.RestoreRequest{
-		ID: "0a1b2c3d4e5f6a7b", Job: job, Scope: statebackend.ScopeAll, Checkpoint: 9, StartedAt: time.Now(),
-		Epoch: g.Record.Epoch, NewEpoch: g.Record.Epoch + 1, Incarnation: g.Record.Incarnation,
-	})
-	require.NoError(t, err)
-	require.NoError(t, b.Close())
+	r.Do("HSET", "streaming:runtime:flights:coordinator", "restore", string(mark))
 	d.health("flights", "marked")
 	require.Contains(t, d.ok("job", "show", "flights"), "0a1b2c3d4e5f6a7b")
 	for _, line := range []string{"checkpoint create flights", "rescale flights -p 3 --yes", "restore flights --yes"} {

@@ -62,7 +62,7 @@ var (
 var allHealth = []coordinator.HealthState{
 	coordinator.HealthStarting, coordinator.HealthOK, coordinator.HealthWaiting, coordinator.HealthUnreachable,
 	coordinator.HealthLost, coordinator.HealthOlder, coordinator.HealthForeign, coordinator.HealthMismatch,
-	coordinator.HealthMarked, coordinator.HealthDenied, coordinator.HealthDamaged,
+	coordinator.HealthMarked, coordinator.HealthDenied, coordinator.HealthDamaged, coordinator.HealthStandby,
 }
 
 // scrapeTimeout bounds what one scrape asks the store.

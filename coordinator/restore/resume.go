@@ -55,6 +55,15 @@ func (e *Executor) Resume(ctx context.Context, job config.Job) ([]Resumed, error
 	if mark == nil || entry != nil && entry.ID == mark.ID {
 		return all, nil
 	}
+	// One of an earlier term can't go live any more: its leader was deposed.
+	if lease := statebackend.LeaseOf(ctx, job.Key()); mark.Token != 0 && mark.Token < lease.Token {
+		done, err := Settle(ctx, e.Backend, job, entryOf(job, *mark))
+		if err != nil {
+			return all, err
+		}
+		done.Message = fmt.Sprintf("the %s of checkpoint %d that another coordinator had begun as the job's leader is ended: nothing was changed", mark.Kind, mark.Checkpoint)
+		return append(all, done), nil
+	}
 	return append(all, Resumed{
 		ID: mark.ID, Job: job.Name, Kind: mark.Kind, Checkpoint: mark.Checkpoint, StartedAt: mark.StartedAt, Foreign: true,
 		Message: fmt.Sprintf("a %s of checkpoint %d (id %s) has been in progress since %s, and this coordinator's store doesn't know it",
@@ -127,8 +136,13 @@ func (e *Executor) Force(ctx context.Context, job config.Job) (Resumed, error) {
 		return Resumed{}, fault.New(fault.Refused, "let it be resolved in the ordinary way",
 			"job %q: %s %s is this coordinator's own", job.Name, mark.Kind, mark.ID)
 	}
-	done, err := Settle(ctx, e.Backend, job, Entry{ID: mark.ID, Job: job.Name, Prefix: job.Prefix,
-		Kind: mark.Kind, Checkpoint: mark.Checkpoint, StartedAt: mark.StartedAt, Phase: "forced"})
+	done, err := Settle(ctx, e.Backend, job, entryOf(job, *mark))
 	done.Foreign = true
 	return done, err
+}
+
+// entryOf is the entry of a restore that only its mark is known of.
+func entryOf(job config.Job, mark statebackend.Mark) Entry {
+	return Entry{ID: mark.ID, Job: job.Name, Prefix: job.Prefix,
+		Kind: mark.Kind, Checkpoint: mark.Checkpoint, StartedAt: mark.StartedAt, Phase: "forced"}
 }

@@ -112,7 +112,7 @@ func (s *Store) Look(ctx context.Context, job statebackend.Job) (statebackend.Gl
 	if err != nil {
 		return statebackend.Glimpse{}, err
 	}
-	g := statebackend.Glimpse{Server: s.info(), At: s.now(), Record: h.record, Assigned: h.assigned}
+	g := statebackend.Glimpse{Server: s.info(), At: s.now(), Record: h.record, Leader: s.leases[job], Assigned: h.assigned}
 	if h.index != nil {
 		g.Indexed = uint64(h.index.count())
 	}

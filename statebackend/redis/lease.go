@@ -99,6 +99,19 @@ func (b *Backend) fence(ctx context.Context, c redis.Cmdable, job statebackend.J
 	return &statebackend.FencedError{Job: job, Token: l.Token, Leader: leaderOf(words)}
 }
 
+// askLeader asks for a job's leader.
+func (b *Backend) askLeader(conn *resp.Conn, job statebackend.Job) (statebackend.Leader, error) {
+	v, err := conn.Call(smallReply, append([]string{"HMGET", job.Lease()}, leaderFields...)...)
+	if err != nil {
+		return statebackend.Leader{}, &statebackend.KeyError{Key: []byte(job.Lease()), Op: "read", Err: b.mapError(err, "HMGET")}
+	}
+	var words []string
+	for _, part := range v.Array {
+		words = append(words, part.String())
+	}
+	return leaderOf(words), nil
+}
+
 // leaseScript runs one of the lease's scripts and gives the words that it answers.
 func (b *Backend) leaseScript(ctx context.Context, job statebackend.Job, script string, args ...any) ([]string, error) {
 	words, err := b.client.Eval(ctx, script, []string{job.Lease()}, args...).StringSlice()

@@ -27,13 +27,17 @@ func (b *Backend) Look(ctx context.Context, job statebackend.Job) (statebackend.
 	if err != nil {
 		return statebackend.Glimpse{}, b.mapError(err, "look at the server")
 	}
+	leader, err := b.askLeader(conn, job)
+	if err != nil {
+		return statebackend.Glimpse{}, fmt.Errorf("look at job %q: %w", job.Root(), err)
+	}
 	head, err := b.readHead(conn, job)
 	if err != nil {
 		return statebackend.Glimpse{}, fmt.Errorf("look at job %q: %w", job.Root(), err)
 	}
 	g := statebackend.Glimpse{
 		Server: facts.server(), At: facts.at,
-		Record: head.record, Assigned: head.assigned, Indexed: head.indexed,
+		Record: head.record, Leader: leader, Assigned: head.assigned, Indexed: head.indexed,
 	}
 	if !head.hasIndex && !head.hasRecord {
 		g.Where = b.where(ctx, job)
