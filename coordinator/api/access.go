@@ -27,24 +27,27 @@ const (
 // roleExtension is where the OpenAPI document says which role a request needs.
 const roleExtension = "x-role"
 
-// undeclared marks a route that declares none: a test fails for it.
-const undeclared = "x-role-undeclared"
-
-// declare writes the role of a route down. A route that declares none is an
-// admin's, unless it only reads.
-func declare(op *huma.Operation, declared []config.Role) config.Role {
-	need := admin
-	op.Extensions = map[string]any{}
-	switch {
-	case len(declared) == 1 && slices.Contains(config.Roles, declared[0]):
-		need = declared[0]
-	case op.Method == http.MethodGet:
-		need, op.Extensions[undeclared] = viewer, true
-	default:
-		op.Extensions[undeclared] = true
+// declare writes down which role a route needs, and whether its requests go
+// into the audit log. Each route is declared, also those that don't go through
+// add: a test fails for one that isn't.
+func declare(op *huma.Operation, role config.Role) {
+	if op.Extensions == nil {
+		op.Extensions = map[string]any{}
 	}
-	op.Extensions[roleExtension] = string(need)
-	return need
+	op.Extensions[roleExtension] = string(role)
+}
+
+// needOf is the role that a route needs. One that declares none, or one that is
+// not known, is an admin's unless it only reads.
+func needOf(op *huma.Operation) config.Role {
+	declared, _ := op.Extensions[roleExtension].(string)
+	switch role := config.Role(declared); {
+	case role.Holds(role):
+		return role
+	case op.Method == http.MethodGet:
+		return viewer
+	}
+	return admin
 }
 
 // Principal is who makes a request.
@@ -209,22 +212,21 @@ func (g gate) guard(next http.Handler) http.Handler {
 }
 
 // authorize lets a request on to its handler if its principal may make it.
-func (r routes) authorize(need config.Role) func(huma.Context, func(huma.Context)) {
-	return func(ctx huma.Context, next func(huma.Context)) {
-		c := callerOf(ctx.Context())
-		if c == nil {
-			c = &caller{} // holds no role
-		}
-		c.describe(ctx)
-		if c.Role.Holds(need) {
-			next(ctx)
-			return
-		}
-		f := fault.New(fault.Denied, "use a token or certificate of that role", "%s needs the role %s; %s %q has %s", c.action, need, c.By, c.Name, c.Role)
-		r.Audit.denied(c, f)
-		ctx.SetHeader("Content-Type", "application/json")
-		ctx.SetStatus(http.StatusForbidden)
-		// The client may be gone; there is nobody else to tell.
-		_ = json.NewEncoder(ctx.BodyWriter()).Encode(Problem{Fault: *f})
+func (r routes) authorize(ctx huma.Context, next func(huma.Context)) {
+	c := callerOf(ctx.Context())
+	if c == nil {
+		c = &caller{} // holds no role
 	}
+	c.describe(ctx)
+	need := needOf(ctx.Operation())
+	if c.Role.Holds(need) {
+		next(ctx)
+		return
+	}
+	f := fault.New(fault.Denied, "use a token or certificate of that role", "%s needs the role %s; %s %q has %s", c.action, need, c.By, c.Name, c.Role)
+	r.Audit.denied(c, f)
+	ctx.SetHeader("Content-Type", "application/json")
+	ctx.SetStatus(http.StatusForbidden)
+	// The client may be gone; there is nobody else to tell.
+	_ = json.NewEncoder(ctx.BodyWriter()).Encode(Problem{Fault: *f})
 }

@@ -11,7 +11,6 @@ import (
 
 	"keyframe/coordinator"
 	"keyframe/coordinator/audit"
-	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
 )
 
@@ -94,9 +93,6 @@ func (c *caller) entry(phase audit.Phase) audit.Entry {
 func (c *caller) describe(ctx huma.Context) {
 	op := ctx.Operation()
 	c.action, c.job = op.OperationID, ctx.Param("job")
-	if op.Method == http.MethodGet {
-		return
-	}
 	params := map[string]any{}
 	for _, p := range op.Parameters {
 		v := ctx.Param(p.Name)
@@ -181,8 +177,8 @@ func outcome(e audit.Entry, s Operation, own bool) audit.Entry {
 
 // audited reports whether requests of a route are written down: those that
 // more than a viewer may make, other than reads.
-func audited(op huma.Operation, need config.Role) bool {
-	return op.Method != http.MethodGet && need != viewer
+func audited(op *huma.Operation) bool {
+	return op.Method != http.MethodGet && needOf(op) != viewer
 }
 
 // muffled counts refusals that were not written.

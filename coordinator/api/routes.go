@@ -63,6 +63,7 @@ type routes struct {
 
 func register(api huma.API, o Options) {
 	r := routes{api: api, Options: o}
+	api.UseMiddleware(r.authorize) // ahead of every route, however it is registered
 	r.general()
 	r.jobs()
 	r.checkpoints()
@@ -82,10 +83,11 @@ func add[I, O any](r routes, method, path, id, summary string, status int, f fun
 	op := huma.Operation{OperationID: id, Method: method, Path: "/v1" + path, Summary: summary, DefaultStatus: status,
 		MaxBodyBytes: maxBody, BodyReadTimeout: -1, // readFirst has the body already
 		Errors: errorStatuses}
-	need := declare(&op, role)
-	op.Middlewares = huma.Middlewares{r.authorize(need)}
+	for _, need := range role {
+		declare(&op, need)
+	}
 	call := f
-	if audited(op, need) {
+	if audited(&op) {
 		call = func(ctx context.Context, in *I) (O, error) { return withAudit(ctx, r, in, f) }
 	}
 	huma.Register(r.api, op, func(ctx context.Context, in *I) (*body[O], error) {
