@@ -44,7 +44,7 @@ func bytesOf() map[string]*huma.MediaType {
 // to the audit log: an archive holds all of a job's state.
 func (r routes) archives() {
 	out := huma.Operation{OperationID: "export-checkpoint", Method: http.MethodGet, Path: "/v1" + at + "/{checkpoint}/archive",
-		Summary: "One checkpoint as a file that restores alone", DefaultStatus: 200, Errors: errorStatuses,
+		Summary: "One checkpoint as a file that restores alone", DefaultStatus: 200, Errors: errorStatuses, BodyReadTimeout: -1,
 		Responses: map[string]*huma.Response{"200": {Description: "the bytes of an archive; they end with a footer, which is to be checked", Content: bytesOf()}}}
 	declare(&out, operator)
 	huma.Register(r.api, out, func(ctx context.Context, in *CheckpointPath) (*huma.StreamResponse, error) {
