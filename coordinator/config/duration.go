@@ -28,6 +28,9 @@ func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()
 
 // UnmarshalJSON reads the string form.
 func (d *Duration) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" { // as everywhere in JSON: nothing is said
+		return nil
+	}
 	var s string
 	if err := json.Unmarshal(b, &s); err != nil {
 		return fmt.Errorf("duration %s: want a string such as \"30s\"", b)

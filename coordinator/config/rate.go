@@ -48,6 +48,9 @@ func (r Rate) MarshalJSON() ([]byte, error) { return json.Marshal(r.String()) }
 
 // UnmarshalJSON reads the string form.
 func (r *Rate) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" { // as everywhere in JSON: nothing is said
+		return nil
+	}
 	var s string
 	if string(b) == "0" { // as in YAML
 		*r = 0

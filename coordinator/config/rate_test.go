@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -70,4 +71,12 @@ func TestWhatIsLeftOutIsToldFromItsZero(t *testing.T) {
 	_, err := ParseJob([]byte("name: x\ncheckpoint: {incremental: perhaps, selfCheckEvery: 1.5}\n"))
 	require.ErrorContains(t, err, "checkpoint.incremental: perhaps: want true or false")
 	require.ErrorContains(t, err, "checkpoint.selfCheckEvery: 1.5: want a whole number")
+}
+
+func TestNullInJSONSaysNothing(t *testing.T) {
+	var c Checkpoint
+	c.MaxStall, c.MaxReadRate = Duration(50*time.Millisecond), 1<<20
+	require.NoError(t, json.Unmarshal([]byte(`{"maxStall": null, "maxReadRate": null}`), &c))
+	require.Equal(t, Duration(50*time.Millisecond), c.MaxStall)
+	require.Equal(t, Rate(1<<20), c.MaxReadRate)
 }
