@@ -15,6 +15,9 @@ type (
 	Copy       = copies.Copy
 )
 
+// CopyMade is the state of a copy that is there.
+const CopyMade = copies.CopyMade
+
 // lookAtCopies is how long a start waits for the directories of copies: what
 // they hold makes new ids begin above it.
 const lookAtCopies = 10 * time.Second

@@ -19,6 +19,7 @@ import (
 func (a *app) restoreCommand() *cli.Command {
 	return &cli.Command{Name: "restore", Usage: "put a job's state back to a checkpoint, or change nothing", ArgsUsage: "JOB", Action: a.restore, Flags: []cli.Flag{
 		&cli.StringFlag{Name: "checkpoint", Usage: "id or savepoint name; the newest restorable one without it"},
+		&cli.StringFlag{Name: "from", Usage: "a file that was exported, or a directory of them or of store.copies: it is imported first"},
 		&cli.StringFlag{Name: "as", Usage: "job to restore into; accepts another job name, prefix or server"},
 		&cli.BoolFlag{Name: "accept-schema", Usage: "accept registry entries that differ from the live ones"},
 		&cli.BoolFlag{Name: "no-undo", Usage: "take no undo checkpoint of what is there"},
@@ -31,6 +32,11 @@ func (a *app) restore(ctx *cli.Context) error {
 		return err
 	}
 	req := api.Restore{Checkpoint: ctx.String("checkpoint"), As: ctx.String("as"), AcceptSchema: ctx.Bool("accept-schema"), NoUndo: ctx.Bool("no-undo")}
+	if ctx.IsSet("from") {
+		if req.Checkpoint, err = a.restoreFrom(ctx, c, args[0]); err != nil {
+			return err
+		}
+	}
 	var plan restore.Plan
 	if err := c.Call(ctx.Context, http.MethodPost, jobPath(args[0], "/restore/plan"), req, &plan); err != nil {
 		return err

@@ -23,7 +23,9 @@ func (a *app) checkpointCommand() *cli.Command {
 			&cli.BoolFlag{Name: "verify-live", Usage: "read everything and compare it with what tracking believed since the checkpoint before"}, waitFlag()}},
 		{Name: "list", Usage: "the whole history", ArgsUsage: "JOB", Action: a.checkpointList},
 		{Name: "show", Usage: "one checkpoint, the newest restorable without ID", ArgsUsage: "JOB [ID]", Action: a.checkpointShow},
-		{Name: "verify", Usage: "read a checkpoint whole and report every problem", ArgsUsage: "JOB [ID]", Action: a.checkpointVerify},
+		{Name: "verify", Usage: "read a checkpoint whole and report every problem", ArgsUsage: "JOB [ID]", Action: a.checkpointVerify, Flags: []cli.Flag{
+			&cli.StringFlag{Name: "from", Usage: "verify a file that was exported, or a directory of them, without a coordinator; no JOB then"}}},
+		a.exportCommand(), a.importCommand(),
 		{Name: "pin", Usage: "keep from retention", ArgsUsage: "JOB ID", Action: a.checkpointPin("pin")},
 		{Name: "unpin", Usage: "give back to retention", ArgsUsage: "JOB ID", Action: a.checkpointPin("unpin")},
 		{Name: "delete", Usage: "delete a checkpoint or savepoint", ArgsUsage: "JOB ID", Action: a.checkpointDelete, Flags: []cli.Flag{yesFlag(), force}},
@@ -145,6 +147,9 @@ func showDetail(w io.Writer, d api.Detail, now time.Time) {
 	line(w, "state of", "job %s, prefix %s, %s", quoted(d.Identity.Job), quoted(d.Identity.Prefix), d.Identity.Server)
 	line(w, "holds", "%s keys, %s elements, %s%s; %d indexed keys did not exist", count(d.Keys), count(d.Elements), about(d.Checkpoint), size(d.Bytes), d.Missing)
 	line(w, "stored", "%s new, %s in %d chunks in all, %s, format %d", size(d.StoredBytes), size(d.FullBytes), d.Chunks, layers(d.Layers), d.Format)
+	for _, c := range d.Copies {
+		line(w, "copy", "%s", copyLine(c))
+	}
 	line(w, "parallelism", "%d of at most %d, hash %s, epoch %d", d.Parallelism, d.MaxParallelism, d.KeyGroups.Hash, d.Epoch)
 	if len(d.States) > 0 {
 		t := newTable(w, "OPERATOR", "STATE", "TYPE", "KEYS", "ELEMENTS", "SIZE")
@@ -170,6 +175,9 @@ func orUnparsed(s string) string {
 }
 
 func (a *app) checkpointVerify(ctx *cli.Context) error {
+	if ctx.IsSet("from") {
+		return a.verifyFrom(ctx)
+	}
 	args, c, err := a.begin(ctx, "JOB", "[ID]")
 	if err != nil {
 		return err

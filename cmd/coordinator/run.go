@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -164,10 +165,10 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 	c := coordinator.New(coordinator.Options{
 		Store: d.db, Journal: d.db.Journal(), Backend: d.backend, Jobs: d.file.Jobs,
 		Listener: coordinator.Listeners{logEvents(d.log), events, m},
-		Upkeep:   d.db, CompactAbove: d.file.Store.CompactAbove, DrillTarget: d.drills,
+		Upkeep:   d.db, CompactAbove: d.file.Store.CompactAbove, Copies: d.file.Store.CopyPaths(), DrillTarget: d.drills,
 	})
 	m.Watch(c.Jobs, c.StoreStats)
-	server := api.NewServer(api.Options{Coordinator: c, Events: events, Metrics: m.Handler(), Version: versionText(), Token: d.token})
+	server := api.NewServer(api.Options{Coordinator: c, Events: events, Metrics: m.Handler(), Version: versionText(), Token: d.token, Spool: filepath.Dir(d.file.Store.Path)})
 	server.ErrorLog = d.log.Named("api").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
 	if err := c.Start(ctx); err != nil {
 		return errors.Join(coordinator.Explain(err), listener.Close())
@@ -244,7 +245,7 @@ func levelOf(e coordinator.Event) hclog.Level {
 	switch {
 	case e.Kind.Failed():
 		return hclog.Error
-	case e.Kind == coordinator.EventTickSkipped:
+	case e.Kind == coordinator.EventTickSkipped, e.Kind == coordinator.EventCopiesFound:
 		return hclog.Warn
 	case e.Kind == coordinator.EventHealthChanged && e.Health != coordinator.HealthOK && e.Health != coordinator.HealthWaiting:
 		return hclog.Warn

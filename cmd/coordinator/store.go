@@ -10,7 +10,6 @@ import (
 
 	"keyframe/coordinator/api"
 	"keyframe/coordinator/fault"
-	"keyframe/snapshot"
 )
 
 func (a *app) storeCommand() *cli.Command {
@@ -27,7 +26,7 @@ func (a *app) storeStats(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	var s snapshot.StoreStats
+	var s api.StoreStats
 	if err := c.Call(ctx.Context, http.MethodGet, "/store", nil, &s); err != nil {
 		return err
 	}
@@ -40,6 +39,7 @@ func (a *app) storeStats(ctx *cli.Context) error {
 			fmt.Fprintf(w, "%s in %d chunks of deleted checkpoints are being removed\n", size(uint64(s.WaitingBytes)), s.WaitingChunks)
 		}
 		fmt.Fprintf(w, "%s, %s, %s in all, %s\n", number(s.Jobs, "job"), number(s.Checkpoints, "checkpoint"), number(s.Attempts, "attempt"), number(s.Chunks, "chunk"))
+		showCopies(w, s.Copies)
 	})
 }
 
