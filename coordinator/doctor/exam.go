@@ -39,7 +39,7 @@ func newExam(req Request) *exam {
 	return &exam{
 		req: req, limits: limits, found: f, untouched: -1,
 		big: topKeys{most: limits.Where}, hot: topKeys{most: limits.Where},
-		places:  &places{req: req, found: f, most: limits.Misplaced, first: map[identity]int{}},
+		places:  &places{req: req, found: f, most: limits.Misplaced, states: limits.States, first: map[identity]int{}, windows: map[stateID]struct{}{}},
 		shards:  &shards{found: f, where: limits.Where, most: limits.Sample, states: limits.States, byState: map[stateID]*sharding{}},
 		sisters: &sisters{found: f, most: limits.States, where: limits.Where, byState: map[stateID]*family{}},
 		nested:  nested{found: f},
@@ -166,11 +166,7 @@ func isSolo(p statebackend.Parsed) bool {
 func (e *exam) Element(member []byte) error {
 	p := e.current
 	if !isSolo(p.Parsed) {
-		typed, kind := typedKeyOf(e.places.req.Rule, p.Partition, string(member)), "hash"
-		if p.Kind == statebackend.KindWindowDue {
-			kind = "zset"
-		}
-		e.places.take(p, typed, kind, member)
+		e.places.element(p, member)
 	}
 	if p.Kind == statebackend.KindState {
 		e.shards.take(p, string(member))

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"keyframe/keygroups"
 	"keyframe/statebackend"
 )
 
@@ -35,11 +34,14 @@ type places struct {
 	req       Request
 	found     *findings
 	most      int
+	states    int
 	elements  uint64
 	bytes     int
 	misplaced []misplaced
 	first     map[identity]int // the partition in which a misplaced one was first seen
 	left      uint64           // misplaced elements that are not remembered
+	unsure    []misplaced      // in their place if their state has no windows
+	windows   map[stateID]struct{}
 }
 
 type misplaced struct {
@@ -90,6 +92,7 @@ func (p *places) twice(m misplaced) {
 
 // duplicates asks whether what is misplaced also lies where it belongs.
 func (p *places) duplicates(ctx context.Context, store Store) error {
+	p.decide()
 	asks := make([]statebackend.HoldsAsk, len(p.misplaced))
 	for i, m := range p.misplaced {
 		asks[i] = statebackend.HoldsAsk{Key: p.home(m), Type: m.kind, Member: m.member}
@@ -134,23 +137,63 @@ func described(at place, member []byte) string {
 	return at.key + " " + strconv.Quote(string(member))
 }
 
-// typedKeyOf is the typed key of a field or member: all of it or, of a window,
-// what comes before the last two U+0001. A typed key may hold such bytes too,
-// so the reading that fits the partition counts; when none does, that of a
-// window where it looks like one.
-func typedKeyOf(rule keygroups.Rule, partition int, member string) string {
+// window takes a field or member of a window state apart: what comes before
+// the last two U+0001 is the typed key. A typed key may hold such bytes too.
+func window(member string) (typedKey string, ok bool) {
 	end := strings.LastIndexByte(member, '\x01')
 	if end < 0 || !isDigits(member[end+1:]) {
-		return member
+		return "", false
 	}
 	start := strings.LastIndexByte(member[:end], '\x01')
 	if start < 0 || !isDigits(member[start+1:end]) {
-		return member
+		return "", false
 	}
-	if _, group, err := rule.GroupOfKey(member); err == nil && group == partition {
-		return member
+	return member[:start], true
+}
+
+// element checks a field or member, which may be a window's. One that is in
+// its place only when it isn't a window waits until it is known whether its
+// state has windows.
+func (p *places) element(at place, member []byte) {
+	kind := "hash"
+	if at.Kind == statebackend.KindWindowDue {
+		kind = "zset"
+		if len(p.windows) < p.states {
+			p.windows[windowsOf(at)] = struct{}{}
+		}
 	}
-	return member[:start]
+	typed, ok := window(string(member))
+	if !ok {
+		p.take(at, string(member), kind, member)
+		return
+	}
+	_, group, err := p.req.Rule.GroupOfKey(typed)
+	_, whole, wholeErr := p.req.Rule.GroupOfKey(string(member))
+	unsure := kind == "hash" && err == nil && group != at.Partition && wholeErr == nil && whole == at.Partition
+	if unsure && len(p.unsure) < p.most {
+		p.unsure = append(p.unsure, misplaced{place: at, typedKey: typed, kind: kind, member: append([]byte{}, member...)})
+		return
+	}
+	p.take(at, typed, kind, member)
+}
+
+// windowsOf names a state by its hash and by its due times alike.
+func windowsOf(at place) stateID {
+	id := stateOf(at.Parsed)
+	id.kind = statebackend.KindState
+	return id
+}
+
+// decide judges what waited.
+func (p *places) decide() {
+	for _, m := range p.unsure {
+		if _, has := p.windows[windowsOf(m.place)]; has {
+			p.take(m.place, m.typedKey, m.kind, m.member)
+		} else {
+			p.elements++ // in its place
+		}
+	}
+	p.unsure = nil
 }
 
 func isDigits(s string) bool {

@@ -118,13 +118,14 @@ func (in *inspection) rights() (r statebackend.Rights, err error) {
 }
 
 // lacking gives the rights that the server refuses. A command that it doesn't
-// know is lacking too.
+// know is lacking too; that it refuses one for its state (a replica, a full
+// memory) is found elsewhere.
 func (in *inspection) lacking(rights []cutRight) ([]string, error) {
 	missing, err := in.b.queueRights(in.conn, rights)
 	if err != nil && in.conn.Err() != nil {
 		return nil, err
 	}
-	if err != nil {
+	if isUnknownCommand(err) {
 		missing = append(missing, err.Error())
 	}
 	return missing, nil
