@@ -61,7 +61,8 @@
 //
 // # Upkeep
 //
-// The file never shrinks by itself: freed pages are used again. [DB.Compact]
+// The file grows by as much as is in use, at most by 16 MiB at a time, and never
+// shrinks by itself: freed pages are used again. [DB.Compact]
 // and [DB.Backup] make a copy while the store works (see copier): in short
 // transactions, because a long one would block the writer when the map must
 // grow, and would keep every page that is freed meanwhile from being used
