@@ -181,6 +181,7 @@ func (f File) Warnings() []string {
 	for _, t := range f.API.all() {
 		secrets = append(secrets, t.secret)
 	}
+	secrets = append(secrets, f.Alarms.secrets()...)
 	for _, s := range secrets {
 		if w := s.warning(); w != "" {
 			all = append(all, w)

@@ -33,6 +33,7 @@ func jobDefaults() Job {
 		Checkpoint: Checkpoint{
 			Timeout: Duration(5 * time.Minute), MaxPause: Duration(30 * time.Second), Grade: snapshot.GradeAuto,
 			Incremental: new(true), MaxStall: Duration(statebackend.DefaultMaxStall), OnStall: statebackend.StallWait, SelfCheckEvery: new(DefaultSelfCheck),
+			TolerableMisses: new(DefaultMisses),
 		},
 		Retention: Retention{Keep: 5},
 		Recovery:  Recovery{OnStateLoss: LossRestore},
@@ -57,6 +58,7 @@ func (j Job) WithDefaults() Job {
 	j.Checkpoint.MaxStall = cmp.Or(j.Checkpoint.MaxStall, d.Checkpoint.MaxStall)
 	j.Checkpoint.OnStall = cmp.Or(j.Checkpoint.OnStall, d.Checkpoint.OnStall)
 	j.Checkpoint.SelfCheckEvery = cmp.Or(j.Checkpoint.SelfCheckEvery, d.Checkpoint.SelfCheckEvery)
+	j.Checkpoint.TolerableMisses = cmp.Or(j.Checkpoint.TolerableMisses, d.Checkpoint.TolerableMisses)
 	j.Retention.Keep = cmp.Or(j.Retention.Keep, d.Retention.Keep)
 	j.Recovery.OnStateLoss = cmp.Or(j.Recovery.OnStateLoss, d.Recovery.OnStateLoss)
 	return j.withGroups()

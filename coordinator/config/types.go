@@ -19,7 +19,9 @@ type File struct {
 	Log   Log   `yaml:"log"`
 	Drill Drill `yaml:"drill"`
 	Audit Audit `yaml:"audit"`
-	Jobs  []Job `yaml:"jobs"`
+	// Alarms says who is told when something goes wrong.
+	Alarms Alarms `yaml:"alarms"`
+	Jobs   []Job  `yaml:"jobs"`
 }
 
 // Redis says where the state is. A password may stand in a file or in an
@@ -154,6 +156,22 @@ type Checkpoint struct {
 	// reads everything and compares it with what tracking believed; 0 is
 	// never. nil is DefaultSelfCheck.
 	SelfCheckEvery *int `yaml:"selfCheckEvery" json:"selfCheckEvery,omitempty" minimum:"0" doc:"Every so many checkpoints everything is read and compared with what tracking believed, 100 when left out, 0 for never"`
+	// TolerableMisses: the alarm is raised when no good checkpoint was completed
+	// by the time at which, after the last one, one more than this many were due
+	// and had their timeout. nil is DefaultMisses.
+	TolerableMisses *int `yaml:"tolerableMisses" json:"tolerableMisses,omitempty" minimum:"0" maximum:"100" doc:"How many checkpoints of the schedule in a row may be missed before that is an alarm, 2 when left out"`
+}
+
+// DefaultMisses is how many checkpoints in a row may be missed.
+const DefaultMisses = 2
+
+// Misses is how many checkpoints in a row may be missed before that is an
+// alarm.
+func (c Checkpoint) Misses() int {
+	if c.TolerableMisses == nil {
+		return DefaultMisses
+	}
+	return *c.TolerableMisses
 }
 
 // DefaultSelfCheck is every how many checkpoints tracking is checked.

@@ -34,6 +34,7 @@ func (f File) problems() Problems {
 	}
 	f.Store.check(&l)
 	f.API.check(&l)
+	f.Alarms.check(&l)
 	oneOf(&l, "log.level", f.Log.Level, "trace", "debug", "info", "warn", "error")
 	for i, j := range f.Jobs {
 		l.all = append(l.all, j.problems("jobs["+strconv.Itoa(i)+"]")...)
@@ -182,6 +183,9 @@ func checkSchedule(l *list, field, spec string) {
 	}
 }
 
+// mostMisses bounds how far ahead the schedule is computed.
+const mostMisses = 100
+
 func (c Checkpoint) check(l *list, at string) {
 	checkSchedule(l, at+".schedule", c.Schedule)
 	atLeast(l, at+".minPause", c.MinPause, 0, "0 for none, or a duration such as 5s")
@@ -193,6 +197,9 @@ func (c Checkpoint) check(l *list, at string) {
 	oneOf(l, at+".onStall", c.OnStall, statebackend.StallWait, statebackend.StallFail)
 	if c.MaxReadRate < 0 || c.MaxReadRate > 0 && c.MaxReadRate < minReadRate {
 		l.add(at+".maxReadRate", c.MaxReadRate.String(), "give 0 for no bound, or at least %s", minReadRate)
+	}
+	if n := c.Misses(); n < 0 || n > mostMisses {
+		l.add(at+".tolerableMisses", strconv.Itoa(n), "give 0 to %d", mostMisses)
 	}
 	if n := c.SelfCheck(); n < 0 {
 		l.add(at+".selfCheckEvery", strconv.Itoa(n), "give 0 for never, or a number of checkpoints such as %d", DefaultSelfCheck)
