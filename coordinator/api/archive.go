@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -96,12 +97,17 @@ func (in *importInput) Resolve(ctx huma.Context) []error {
 	return nil
 }
 
-// export streams a checkpoint. What goes wrong after the first byte breaks the
-// connection off: the client then has bytes without a footer.
+// export streams a checkpoint. What goes wrong before the first bytes have left
+// is answered like any error; later it breaks the connection off, and the client
+// has bytes without a footer.
 func (r routes) export(c huma.Context, job string, id snapshot.ID) {
 	_, w := humago.Unwrap(c)
 	out := &patient{w: w, conn: http.NewResponseController(w)}
-	err := r.Coordinator.Export(c.Context(), job, id.String(), out, nil)
+	first := bufio.NewWriterSize(out, 256<<10)
+	err := r.Coordinator.Export(c.Context(), job, id.String(), first, nil)
+	if err == nil {
+		err = first.Flush()
+	}
 	switch {
 	case err == nil:
 		// A writer without deadlines is a test's.

@@ -134,9 +134,10 @@ func (w *world) files() (all []string) {
 type disk struct {
 	archive.OS
 	mu    sync.Mutex
-	fault error // of each step that writes
-	after int   // steps until then; only when stop is set
-	stop  bool  // and nothing happens from then on, as after a kill
+	fault error         // of each step that writes
+	after int           // steps until then; only when stop is set
+	hang  chan struct{} // nil: nothing hangs
+	stop  bool          // and nothing happens from then on, as after a kill
 }
 
 func (d *disk) set(err error) {
@@ -165,6 +166,12 @@ func (d *disk) may() error {
 }
 
 func (d *disk) Create(path string) (archive.File, error) {
+	d.mu.Lock()
+	hang := d.hang
+	d.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
 	if err := d.may(); err != nil && d.stop {
 		return nil, err
 	}

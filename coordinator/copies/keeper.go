@@ -25,6 +25,7 @@ const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
 	lookEvery  = 5 * time.Minute
+	leaveAfter = 5 * time.Second
 )
 
 // EventKind is what happened to a copy, from a closed list.
@@ -164,13 +165,25 @@ func (k *Keeper) firstLook(ctx context.Context) {
 }
 
 // Run keeps the copies until ctx ends. A copy that is being made then is given
-// up.
+// up. A directory that hangs in the system (a mount whose server is gone) is
+// left behind after leaveAfter: it holds no stop up.
 func (k *Keeper) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, d := range k.dirs {
 		wg.Go(func() { d.run(ctx) })
 	}
-	wg.Wait()
+	ended := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(ended)
+	}()
+	<-ctx.Done()
+	late := time.NewTimer(leaveAfter)
+	defer late.Stop()
+	select {
+	case <-ended:
+	case <-late.C:
+	}
 }
 
 // Wake makes the keeper look at once: something was completed or deleted.

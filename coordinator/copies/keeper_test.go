@@ -274,3 +274,21 @@ func TestNoNameLeadsOutOfTheDirectory(t *testing.T) {
 		require.False(rt, archive.Unfinished(name))
 	})
 }
+
+// A directory that hangs in the system holds no stop up.
+func TestAHangingDirectoryHoldsNoStopUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		hang := make(chan struct{})
+		w.disk.mu.Lock()
+		w.disk.hang = hang
+		w.disk.mu.Unlock()
+		w.take("flights", "one")
+		began := time.Now()
+		w.end()
+		require.Equal(t, leaveAfter, time.Since(began))
+		close(hang)
+		w.pass(time.Second)
+		require.Empty(t, w.copies(), "it was given up")
+		w.end = func() {}
+	})
+}
