@@ -26,8 +26,9 @@ type sink struct {
 }
 
 var (
-	_ snapshot.LayerSink = (*sink)(nil)
-	_ snapshot.RunSink   = (*sink)(nil)
+	_ snapshot.LayerSink  = (*sink)(nil)
+	_ snapshot.RunSink    = (*sink)(nil)
+	_ snapshot.ExpectSink = (*sink)(nil)
 )
 
 // begin makes the stages behind.
@@ -43,6 +44,10 @@ func (s *sink) begin(over bool) {
 	}
 	s.count = newCounter(s.enc, d, s.progress)
 }
+
+// Expect implements snapshot.ExpectSink. The server knows better than the
+// checkpoint before, and of a job's first one it alone knows.
+func (s *sink) Expect(keys uint64) { s.names = keys }
 
 // NextLayer implements snapshot.LayerSink.
 func (s *sink) NextLayer() error {

@@ -157,7 +157,10 @@ type watchedSink struct {
 	err error
 }
 
-var _ snapshot.RunSink = (*watchedSink)(nil)
+var (
+	_ snapshot.RunSink    = (*watchedSink)(nil)
+	_ snapshot.ExpectSink = (*watchedSink)(nil)
+)
 
 func (s *watchedSink) keep(err error) error {
 	if err != nil && s.err == nil {
@@ -176,6 +179,9 @@ func (s *watchedSink) Element(e snapshot.Element) error { return s.keep(s.to.Ele
 func (s *watchedSink) Elements(run []snapshot.Element) error {
 	return s.keep(snapshot.PushElements(s.to, run))
 }
+
+// Expect passes on.
+func (s *watchedSink) Expect(keys uint64) { snapshot.Expect(s.to, keys) }
 
 // Part passes on.
 func (s *watchedSink) Part(b []byte) error { return s.keep(s.to.Part(b)) }

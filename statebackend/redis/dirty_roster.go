@@ -66,6 +66,13 @@ func (r *roster) clone() *roster {
 	return &c
 }
 
+// expect makes room for about that many names of a base.
+func (r *roster) expect(names int64) {
+	if names <= int64(rosterMost) {
+		r.hashes, r.types = make([]uint64, 0, names), make([]snapshot.KeyType, 0, names)
+	}
+}
+
 // append adds the next name of a base, in the order of the hashes.
 func (r *roster) append(name []byte, t snapshot.KeyType) {
 	r.count++

@@ -330,6 +330,10 @@ func (c *precopyCut) base() error {
 	}
 	names := &stream{conn: conn, check: c.reader.check}
 	err = c.eachRange(names, func(arena *nameArena) error {
+		if !c.out.pushed {
+			c.roster.expect(arena.expected)
+			snapshot.Expect(c.out.LayerSink, uint64(arena.expected))
+		}
 		return c.reader.keys(&arenaSource{job: c.req.Job, arena: arena})
 	})
 	if err != nil {

@@ -29,6 +29,20 @@ type nameArena struct {
 	size   int    // bytes of all names
 	blocks [][]byte
 	names  []arenaName
+	// expected is how many names the index has, about.
+	expected int64
+}
+
+// nameLikely is how long names are at least, as a rule: room is made for so
+// many of them as fit then.
+const nameLikely = 48
+
+// expect makes room for that many names, or those that fit of them.
+func (a *nameArena) expect(names int64) {
+	a.expected = names
+	if room := min(names, int64(a.budget/(nameCost+nameLikely))); int64(cap(a.names)) < room {
+		a.names = make([]arenaName, 0, room)
+	}
 }
 
 // Names lie in blocks, so that none is moved when there are more: in the block
@@ -162,36 +176,63 @@ func (a *nameArena) pack() error {
 	return nil
 }
 
-// arenaSource gives the names of a sorted arena to a reader, in their order.
+// arenaSource gives the names of a sorted arena to a reader, in their order. A
+// handful of batches are on their way at a time, in the same memory again and
+// again.
 type arenaSource struct {
-	job   statebackend.Job
-	arena *nameArena
-	next_ int
+	job     statebackend.Job
+	arena   *nameArena
+	given   int          // names of the arena
+	batches []arenaBatch // that were given, the oldest first
 }
 
-var _ nameSource = (*arenaSource)(nil)
+// arenaBatch is the memory of the keys of one batch.
+type arenaBatch struct {
+	end   int // of its keys, in the order of the source
+	keys  []keyInfo
+	bytes []byte // of their names
+	free  bool
+}
+
+var _ reusingSource = (*arenaSource)(nil)
+
+func (s *arenaSource) read(n int) {
+	for i := range s.batches {
+		s.batches[i].free = s.batches[i].end <= n
+	}
+}
+
+// batch gives memory that nobody uses any more.
+func (s *arenaSource) batch() arenaBatch {
+	if len(s.batches) == 0 || !s.batches[0].free {
+		return arenaBatch{}
+	}
+	b := s.batches[0]
+	s.batches = s.batches[:copy(s.batches, s.batches[1:])]
+	return b
+}
 
 func (s *arenaSource) next(limit int) ([]keyInfo, error) {
-	all := s.arena.names[s.next_:]
+	all := s.arena.names[s.given:]
 	all = all[:min(limit, len(all))]
-	s.next_ += len(all)
+	s.given += len(all)
 	size := 0
 	for _, n := range all {
 		size += int(n.size)
 	}
+	b := s.batch()
+	b.keys, b.bytes = slices.Grow(b.keys[:0], len(all)), slices.Grow(b.bytes[:0], size)
 	// Sorted names lie anywhere in the arena, and are looked at many times
 	// from here on: side by side they stay in the processor's cache.
-	bytes := make([]byte, 0, size)
 	for _, n := range all {
-		bytes = append(bytes, s.arena.bytes(n)...)
+		at := len(b.bytes)
+		b.bytes = append(b.bytes, s.arena.bytes(n)...)
+		name := b.bytes[at:len(b.bytes):len(b.bytes)]
+		b.keys = append(b.keys, keyInfo{name: name, section: statebackend.Classify(s.job, name)})
 	}
-	batch := make([]keyInfo, len(all))
-	for i, n := range all {
-		name := bytes[:n.size:n.size]
-		bytes = bytes[n.size:]
-		batch[i] = keyInfo{name: name, section: statebackend.Classify(s.job, name)}
-	}
-	return batch, nil
+	b.end, b.free = s.given, false
+	s.batches = append(s.batches, b)
+	return b.keys, nil
 }
 
 // sortNames brings names into the order of CompareNames.

@@ -131,11 +131,18 @@ func (r *cutReader) askIndex(names []string, listed func(name string, is bool)) 
 func scanIndex(s *stream, job statebackend.Job, arena *nameArena, from uint64, fn func(name []byte)) error {
 	arena.reset(from)
 	key, count := []byte(job.Index()), int64(indexPage)
+	if err := sendKey(s.conn, key, "SCARD"); err != nil {
+		return err
+	}
 	if err := s.askScan(key, "SSCAN", "0", count); err != nil {
 		return err
 	}
+	expected, err := s.number()
+	if err != nil {
+		return err
+	}
+	arena.expect(expected)
 	for cursor := ""; cursor != "0"; {
-		var err error
 		if cursor, err = s.cursor(); err != nil {
 			return err
 		}

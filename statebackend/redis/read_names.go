@@ -17,6 +17,14 @@ type nameSource interface {
 	next(limit int) ([]keyInfo, error)
 }
 
+// reusingSource is a nameSource that takes the memory of its keys back.
+type reusingSource interface {
+	nameSource
+	// read says that of all keys that were given the first n have been pushed:
+	// they are the source's again. Sinks keep nothing of them.
+	read(n int)
+}
+
 // listNames are names that the caller has.
 type listNames struct {
 	job  statebackend.Job
@@ -71,6 +79,7 @@ func (r *cutReader) indexSource() (*indexNames, error) {
 		x.total, err = x.count(x.key.name, "SCARD")
 	}
 	if err == nil && x.total > 0 {
+		snapshot.Expect(r.sink, uint64(x.total))
 		x.seen.reset(int(min(x.total, dedupeNames)))
 		err = x.ask("0")
 	}

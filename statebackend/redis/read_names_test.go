@@ -111,3 +111,29 @@ func TestNamesOfAnyLength(t *testing.T) {
 		delete(want, string(k.name))
 	}
 }
+
+// Room is made once for the names that are expected, and never for more than
+// the budget has.
+func TestRoomForNamesIsMadeOnce(t *testing.T) {
+	a := &nameArena{budget: nameBudget}
+	a.reset(0)
+	a.expect(50_000)
+	room := cap(a.names)
+	r := newRoster(false)
+	r.expect(a.expected)
+	for i := range 50_000 {
+		name := fmt.Appendf(nil, "a name of the index %d", i)
+		require.NoError(t, a.add(name))
+		r.append(name, snapshot.TypeHash)
+	}
+	require.Equal(t, room, cap(a.names))
+	require.LessOrEqual(t, cap(r.hashes), 51_000)
+	require.LessOrEqual(t, cap(r.types), 60_000)
+
+	a = &nameArena{budget: 64_000}
+	a.expect(1 << 60)
+	require.LessOrEqual(t, cap(a.names)*(nameCost+nameLikely), 65_000)
+	r = newRoster(false)
+	r.expect(int64(rosterMost) + 1)
+	require.Zero(t, cap(r.hashes), "it would be blind")
+}

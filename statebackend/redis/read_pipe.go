@@ -63,6 +63,8 @@ const (
 type keyPipe struct {
 	*cutReader
 	names  nameSource
+	reuses reusingSource   // names, if it is one
+	done   int             // keys that were pushed, in the order of the source
 	ended  bool            // the source has no more
 	asked  queue[*keyInfo] // outstanding, by plan; planNone and planGone need no reply
 	known  queue[*keyInfo] // to be read
@@ -82,6 +84,9 @@ func (r *cutReader) keys(names nameSource) error {
 		r.types = guesses{}
 	}
 	p := &keyPipe{cutReader: r, names: names}
+	if r.large == nil { // large keys would leave the order
+		p.reuses, _ = names.(reusingSource)
+	}
 	for {
 		if err := p.fetch(); err != nil {
 			return err
@@ -99,6 +104,7 @@ func (r *cutReader) keys(names nameSource) error {
 			if err := r.keyFailed(k, r.takePaged(k)); err != nil {
 				return err
 			}
+			p.done++
 		case p.ended && len(p.batch) == 0:
 			return nil
 		}
@@ -109,6 +115,9 @@ func (r *cutReader) keys(names nameSource) error {
 func (p *keyPipe) fetch() error {
 	if p.ended || len(p.batch) > 0 || p.known.len() >= infosMost {
 		return nil
+	}
+	if p.reuses != nil {
+		p.reuses.read(p.done)
 	}
 	batch, err := p.names.next(namesMost)
 	p.batch, p.ended = batch, len(batch) == 0
@@ -222,6 +231,9 @@ func (p *keyPipe) take() error {
 		k.plan = planDirect
 		p.known.push(k)
 		return nil
+	}
+	p.done++ // or it is the last one, with an error
+	switch k.plan {
 	case planNone:
 		return p.keyFailed(k, p.missing(k))
 	case planGone:
