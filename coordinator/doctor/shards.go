@@ -64,7 +64,7 @@ type shardedField struct {
 type candidate struct {
 	n     int
 	wrong uint64
-	names []string
+	names []shardedField // some of them
 }
 
 // take notes one field of a value state's hash.
@@ -119,12 +119,11 @@ func (s *shards) try(st *sharding) {
 func (s *shards) judge(st *sharding, f shardedField) {
 	st.total++
 	for _, c := range st.candidates {
-		want := shardOf(f.hash, c.n)
-		if want == f.shard {
+		if shardOf(f.hash, c.n) == f.shard {
 			continue
 		}
 		if c.wrong++; len(c.names) < s.where {
-			c.names = append(c.names, f.key+" "+strconv.Quote(f.field)+fmt.Sprintf(" (belongs to shard %d of %d)", want, c.n))
+			c.names = append(c.names, f)
 		}
 	}
 }
@@ -152,7 +151,8 @@ func (s *shards) finish() {
 		}
 		if st.candidates != nil {
 			best := st.best()
-			for i, name := range best.names {
+			for i, f := range best.names {
+				name := f.key + " " + strconv.Quote(f.field) + fmt.Sprintf(" (belongs to shard %d of %d)", shardOf(f.hash, best.n), best.n)
 				n := uint64(1)
 				if i == 0 {
 					n = best.wrong - uint64(len(best.names)) + 1 // those that aren't named

@@ -72,9 +72,8 @@ var harms = []harm{
 		return one(CodeKeyGroup, belongs(element(to, string(airport(i))), groupOf(i)))
 	}},
 	{"value twice", func(p *patient, i int) map[Code][]string {
-		to := p.job.StateKey(p.wrong(i), "mean")
 		i += smallKeys // not one that is moved
-		to = p.job.StateKey(p.wrong(i), "mean")
+		to := p.job.StateKey(p.wrong(i), "mean")
 		p.cmd(statebackend.OpHSet, to, string(airport(i)), `"m"`)
 		where := element(to, string(airport(i)))
 		return map[Code][]string{CodeKeyGroup: {belongs(where, groupOf(i))}, CodeDuplicate: {also(where, groupOf(i))}}
