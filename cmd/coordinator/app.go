@@ -149,7 +149,7 @@ func (a *app) cli() *cli.App {
 	c.Commands = []*cli.Command{
 		a.runCommand(), a.demoCommand(), a.discoverCommand(), a.configCommand(), a.jobCommand(),
 		a.checkpointCommand(), a.restoreCommand(), a.rescaleCommand(), a.undoCommand(), a.drillCommand(),
-		a.keygroupCommand(), a.doctorCommand(), a.storeCommand(), a.benchCommand(), a.versionCommand(),
+		a.keygroupCommand(), a.doctorCommand(), a.storeCommand(), a.auditCommand(), a.benchCommand(), a.versionCommand(),
 	}
 	c.Flags = commonFlags()
 	for _, cmd := range c.Commands {
@@ -168,6 +168,9 @@ func commonFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "addr", Usage: "address of the coordinator; COORDINATOR_ADDR without it", DefaultText: defaultAddr},
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "table or json", Value: "table"},
+		&cli.StringFlag{Name: "cert-file", Usage: "certificate to show to the coordinator; COORDINATOR_CERT_FILE without it"},
+		&cli.StringFlag{Name: "key-file", Usage: "key of that certificate; COORDINATOR_KEY_FILE without it"},
+		&cli.StringFlag{Name: "ca-file", Usage: "authority of the coordinator's certificate; COORDINATOR_CA_FILE without it, else the system's"},
 	}
 }
 
@@ -207,10 +210,25 @@ func (a *app) client(ctx *cli.Context) (*api.Client, error) {
 		addr = ctx.String("addr")
 	}
 	c, err := api.NewClient(addr, a.getenv("COORDINATOR_TOKEN"))
-	if err == nil {
-		a.opened = append(a.opened, c)
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	a.opened = append(a.opened, c)
+	return c, c.UseTLS(a.clientTLS(ctx, strings.HasPrefix(addr, "https:")))
+}
+
+// clientTLS are the files that flags name, or else the environment, which
+// counts for addresses with TLS only: it may be meant for another coordinator.
+func (a *app) clientTLS(ctx *cli.Context, secure bool) api.ClientTLS {
+	file := func(flag, env string) string {
+		if ctx.IsSet(flag) || !secure {
+			return ctx.String(flag)
+		}
+		return a.getenv(env)
+	}
+	return api.ClientTLS{
+		CertFile: file("cert-file", "COORDINATOR_CERT_FILE"), KeyFile: file("key-file", "COORDINATOR_KEY_FILE"), CAFile: file("ca-file", "COORDINATOR_CA_FILE"),
+	}
 }
 
 // positional checks the number of arguments and gives them.

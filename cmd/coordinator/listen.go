@@ -11,28 +11,37 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
+	"keyframe/coordinator/api"
 	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
 )
 
 // listen opens the API's address: TCP, with TLS where there is a certificate,
-// or a unix socket that only its owner can open.
-func listen(at config.API) (net.Listener, error) {
+// or a unix socket that only its owner can open. Open connections are bounded.
+func listen(at config.API, log hclog.Logger) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(at.Listen, "unix:"); ok {
-		return listenUnix(path)
+		l, err := listenUnix(path)
+		if err != nil {
+			return nil, err
+		}
+		return api.Limit(l, api.MaxConnections), nil
 	}
 	var secure *tls.Config
 	if at.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(at.CertFile, at.KeyFile)
-		if err != nil {
-			return nil, fault.Wrap(err, fault.Config, "check api.certFile and api.keyFile", "load the API's certificate")
+		var err error
+		files := api.ServerTLS{CertFile: at.CertFile, KeyFile: at.KeyFile, ClientCAFile: at.ClientCAFile, RequireCert: len(at.ClientCerts) == 0,
+			Failed: func(err error) { log.Error(err.Error()) }}
+		if secure, err = files.Config(); err != nil {
+			return nil, err
 		}
-		secure = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	}
 	l, err := net.Listen("tcp", at.Listen)
 	if err != nil {
 		return nil, cantListen(at.Listen, err)
 	}
+	l = api.Limit(l, api.MaxConnections)
 	if secure != nil {
 		l = tls.NewListener(l, secure)
 	}

@@ -61,7 +61,7 @@ func (a *app) logger(l config.Log) hclog.Logger {
 // serve runs the daemon until ctx ends, then stops it gracefully.
 func (a *app) serve(ctx context.Context, file config.File) error {
 	log := a.logger(file.Log)
-	token, err := file.APIToken()
+	keys, err := file.API.Keys()
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (a *app) serve(ctx context.Context, file config.File) error {
 	}
 	defer closeDrills()
 	// Before the store, which would be made: who can't listen writes nothing.
-	listener, err := listen(file.API)
+	listener, err := listen(file.API, log)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (a *app) serve(ctx context.Context, file config.File) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	d := &daemon{app: a, log: log, file: file, token: token, db: db, backend: backend, drills: drills}
+	d := &daemon{app: a, log: log, file: file, keys: keys, db: db, backend: backend, drills: drills}
 	err = d.run(ctx, listener)
 	if closeErr := db.Close(); closeErr != nil && err == nil {
 		err = fault.Wrap(closeErr, fault.Store, "run `coordinator store verify` after the next start", "close the store %s", file.Store.Path)
@@ -148,7 +148,7 @@ type daemon struct {
 	app     *app
 	log     hclog.Logger
 	file    config.File
-	token   string
+	keys    []config.Key
 	db      *bolt.DB
 	backend *redis.Backend
 	drills  statebackend.Backend // nil for backend
@@ -158,17 +158,23 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 	for _, warning := range d.file.Warnings() {
 		d.log.Warn(warning)
 	}
-	if d.token != "" {
-		d.log.Info("API requests need the token", "listen", d.file.API.Listen)
+	if len(d.keys)+len(d.file.API.ClientCerts) > 0 {
+		d.log.Info("API requests need a token or certificate", "listen", d.file.API.Listen, "tokens", len(d.keys), "certificates", len(d.file.API.ClientCerts))
 	}
+	auditor, err := openAudit(d.file.AuditPath(), d.db.Journal(), d.log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer closeAudit(auditor, d.log)
 	events, m := &api.EventLog{}, metrics.New(time.Now)
 	c := coordinator.New(coordinator.Options{
 		Store: d.db, Journal: d.db.Journal(), Backend: d.backend, Jobs: d.file.Jobs,
-		Listener: coordinator.Listeners{logEvents(d.log), events, m},
+		Listener: coordinator.Listeners{logEvents(d.log), events, m, auditor},
 		Upkeep:   d.db, CompactAbove: d.file.Store.CompactAbove, Copies: d.file.Store.CopyPaths(), DrillTarget: d.drills,
 	})
 	m.Watch(c.Jobs, c.StoreStats)
-	server := api.NewServer(api.Options{Coordinator: c, Events: events, Metrics: m.Handler(), Version: versionText(), Token: d.token, Spool: filepath.Dir(d.file.Store.Path)})
+	server := api.NewServer(api.Options{Coordinator: c, Events: events, Metrics: m.Handler(), Version: versionText(),
+		Keys: d.keys, ClientCerts: d.file.API.ClientCerts, Audit: auditor, Spool: filepath.Dir(d.file.Store.Path)})
 	server.ErrorLog = d.log.Named("api").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
 	if err := c.Start(ctx); err != nil {
 		return errors.Join(coordinator.Explain(err), listener.Close())

@@ -33,7 +33,7 @@ func (a *app) configCheck(ctx *cli.Context) error {
 	if _, err := file.RedisPassword(); err != nil {
 		return err
 	}
-	if _, err := file.APIToken(); err != nil {
+	if _, err := file.API.Keys(); err != nil {
 		return err
 	}
 	names := []string{}

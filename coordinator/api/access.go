@@ -211,6 +211,10 @@ func (g gate) guard(next http.Handler) http.Handler {
 	})
 }
 
+// maxPathName is the longest name in a path in bytes: the checkpoint store
+// takes no longer one, so there is no thing of that name.
+const maxPathName = 8192
+
 // authorize lets a request on to its handler if its principal may make it.
 func (r routes) authorize(ctx huma.Context, next func(huma.Context)) {
 	c := callerOf(ctx.Context())
@@ -218,15 +222,25 @@ func (r routes) authorize(ctx huma.Context, next func(huma.Context)) {
 		c = &caller{} // holds no role
 	}
 	c.describe(ctx)
-	need := needOf(ctx.Operation())
-	if c.Role.Holds(need) {
-		next(ctx)
+	if need := needOf(ctx.Operation()); !c.Role.Holds(need) {
+		f := fault.New(fault.Denied, "use a token or certificate of that role", "%s needs the role %s; %s %q has %s", c.action, need, c.By, c.Name, c.Role)
+		r.Audit.denied(c, f)
+		refuse(ctx, http.StatusForbidden, f)
 		return
 	}
-	f := fault.New(fault.Denied, "use a token or certificate of that role", "%s needs the role %s; %s %q has %s", c.action, need, c.By, c.Name, c.Role)
-	r.Audit.denied(c, f)
+	for _, p := range ctx.Operation().Parameters {
+		if n := len(ctx.Param(p.Name)); p.In == "path" && n > maxPathName {
+			refuse(ctx, http.StatusBadRequest, fault.New(fault.Usage, describeHint, "%s has %d bytes: names have at most %d", p.Name, n, maxPathName))
+			return
+		}
+	}
+	next(ctx)
+}
+
+// refuse answers in the place of a handler.
+func refuse(ctx huma.Context, status int, f *fault.Error) {
 	ctx.SetHeader("Content-Type", "application/json")
-	ctx.SetStatus(http.StatusForbidden)
+	ctx.SetStatus(status)
 	// The client may be gone; there is nobody else to tell.
 	_ = json.NewEncoder(ctx.BodyWriter()).Encode(Problem{Fault: *f})
 }

@@ -61,8 +61,8 @@ func (a *Auditor) Check() error {
 }
 
 // Close waits until the ends of all operations are written, or ctx ends, and
-// closes the log. The operations must have been ended.
-func (a *Auditor) Close(ctx context.Context) error {
+// closes the log. The operations must have been ended. It gives the newest line.
+func (a *Auditor) Close(ctx context.Context) (audit.Head, error) {
 	a.once.Do(func() { close(a.quit) })
 	done := make(chan struct{})
 	go func() {
@@ -73,7 +73,8 @@ func (a *Auditor) Close(ctx context.Context) error {
 	case <-done:
 	case <-ctx.Done():
 	}
-	return a.log.Close()
+	head := a.log.Head()
+	return head, a.log.Close()
 }
 
 // append writes a line about what has happened already.

@@ -35,6 +35,8 @@ type Client struct {
 	token string
 	http  *http.Client
 
+	transport *http.Transport
+
 	patience time.Duration // with who may be no coordinator
 	greeted  atomic.Bool   // it is one
 }
@@ -64,6 +66,7 @@ func NewClient(addr, token string) (*Client, error) {
 		}
 		c.base = &url.URL{Scheme: u.Scheme, Host: u.Host}
 	}
+	c.transport = transport
 	c.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse // the API never redirects
 	}}
@@ -182,7 +185,9 @@ func reachHint(err error) string {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &cert):
-		return "trust the authority that signed its certificate: set SSL_CERT_FILE to the authority's PEM file"
+		return "trust the authority that signed its certificate: give its PEM file with --ca-file, or set SSL_CERT_FILE to it"
+	case strings.Contains(err.Error(), "tls: certificate required"), strings.Contains(err.Error(), "tls: bad certificate"), strings.Contains(err.Error(), "tls: unknown certificate authority"):
+		return "it wants a certificate of its own authority: give one with --cert-file and --key-file"
 	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return "it doesn't speak TLS: write http://"
 	case strings.Contains(err.Error(), "malformed HTTP"):
