@@ -136,8 +136,9 @@ func (c *Coordinator) Start(ctx context.Context) error {
 	for _, j := range c.jobs {
 		c.launch(j)
 	}
-	c.wg.Add(1)
+	c.wg.Add(2)
 	go c.drillByItself()
+	go c.hearSilence()
 	if c.opts.Upkeep != nil && c.opts.CompactAbove > 0 {
 		c.wg.Add(1)
 		go c.compactByItself()

@@ -56,6 +56,15 @@ const (
 	EventCopyFailed          EventKind = "copy_failed"
 	EventCopyRemoved         EventKind = "copy_removed"
 	EventCopiesFound         EventKind = "copies_found" // checkpoints that only copies have
+
+	EventCheckpointOverdue      EventKind = "checkpoint_overdue"       // told once per silence
+	EventCheckpointOverdueEnded EventKind = "checkpoint_overdue_ended" // by a good one, or nothing is promised any more
+	EventHookFailed             EventKind = "hook_failed"              // told once until a delivery works, and when one is given up
+	EventHookDropped            EventKind = "hook_dropped"
+	EventHookRecovered          EventKind = "hook_recovered"
+	EventHeartbeatFailed        EventKind = "heartbeat_failed"
+	EventHeartbeatHeld          EventKind = "heartbeat_held" // something is wrong with a job
+	EventHeartbeatBack          EventKind = "heartbeat_back"
 )
 
 // Event is one thing that happened to a job, or to the store (Job is empty
@@ -80,7 +89,8 @@ type Event struct {
 func (k EventKind) Failed() bool {
 	switch k {
 	case EventJobPanicked, EventJobRefused, EventCheckpointFailed, EventCheckpointBad, EventSelfCheckFailed, EventMergeFailed, EventRetentionFailed, EventRecordFailed,
-		EventDeposed, EventStateLost, EventRecoveryFailed, EventRecoveryFellBack, EventRestoreFailed, EventRescaleFailed, EventDrillFailed, EventStoreUpkeepFailed:
+		EventDeposed, EventStateLost, EventRecoveryFailed, EventRecoveryFellBack, EventRestoreFailed, EventRescaleFailed, EventDrillFailed, EventStoreUpkeepFailed,
+		EventCheckpointOverdue, EventHookFailed, EventHookDropped, EventHeartbeatFailed, EventHeartbeatHeld:
 		return true
 	}
 	return false

@@ -55,6 +55,7 @@ type job struct {
 	term     *term                // nil while this coordinator doesn't lead the job
 	leader   *statebackend.Leader // who does then, as far as is known
 	footing  footing              // what the next checkpoint may stand on
+	silence  silence              // since the last good checkpoint
 	// yield asks a merge under way to end; nil when there is none.
 	yield context.CancelCauseFunc
 	// unresolved: the end of a restore is not known yet, since the state store
@@ -79,6 +80,7 @@ func newJob(c *Coordinator, spec config.Job, paused bool) (*job, error) {
 		quit: make(chan struct{}), ended: make(chan struct{}),
 		health: Health{State: HealthStarting, Since: c.opts.Now()},
 	}
+	j.silence.since = j.health.Since
 	if err := j.become(spec); err != nil {
 		return nil, err
 	}
@@ -98,6 +100,9 @@ func (j *job) become(spec config.Job) error {
 	j.mu.Lock()
 	if j.spec.Name != "" && (j.spec.Rule() != spec.Rule() || j.spec.Key() != spec.Key()) {
 		j.footing.lose(cut.StateChanged("the job was applied with another layout"))
+	}
+	if j.spec.Name != "" && j.spec.Checkpoint.Schedule != spec.Checkpoint.Schedule {
+		j.promiseAnewLocked()
 	}
 	j.spec, j.schedule = spec, s
 	if j.parallel == 0 {
@@ -153,6 +158,9 @@ func (j *job) isPaused() bool {
 
 func (j *job) setPaused(p bool) {
 	j.mu.Lock()
+	if j.paused && !p {
+		j.promiseAnewLocked()
+	}
 	j.paused = p
 	j.mu.Unlock()
 	select {

@@ -26,6 +26,10 @@ type JobStatus struct {
 	Failures       uint64               `json:"failuresInARow"`
 	Last           *snapshot.Checkpoint `json:"lastCheckpoint,omitempty"`     // newest completed
 	Good           *snapshot.Checkpoint `json:"lastGoodCheckpoint,omitempty"` // newest restorable
+	LastGoodAt     *time.Time           `json:"lastGoodAt,omitempty"`         // when that was completed
+	DueAt          *time.Time           `json:"dueAt,omitempty"`              // when, by the schedule and the tolerable misses, the next good one must be there
+	Overdue        bool                 `json:"overdue"`                      // that time has passed
+	NotDue         string               `json:"notDue,omitempty"`             // why no time is: paused, on demand only, another coordinator leads
 	Operation      *Status              `json:"operation,omitempty"`
 	Recovery       *RecoveryStatus      `json:"recovery,omitempty"`
 	Undo           snapshot.ID          `json:"undo,omitempty"` // what `undo` would restore
@@ -51,6 +55,7 @@ func (j *job) view() JobStatus {
 		SkippedTicks: j.skipped, Failures: j.failures, Last: j.last, Good: j.good,
 		Recovery: j.recovery.status(), Head: j.headLocked(),
 	}
+	j.silenceLocked(&s)
 	// A parallelism that the rule refuses was refused before it got here.
 	if ranges, err := j.spec.Rule().Assign(j.parallel); err == nil {
 		s.Ranges = ranges

@@ -295,6 +295,9 @@ func (j *job) setHealth(state HealthState, message string, warnings []string) {
 		return
 	}
 	j.health = Health{State: state, Message: message, Since: j.c.opts.Now(), Warnings: warnings}
+	if was.State == HealthStandby {
+		j.promiseAnewLocked()
+	}
 	name := j.spec.Name
 	j.mu.Unlock()
 	if state.Lost() && !was.State.Lost() {

@@ -131,6 +131,7 @@ func (m *Metrics) collectJob(gauge func(*prometheus.Desc, float64, ...string), j
 	if g := j.Good; g != nil && g.CompletedAt != nil {
 		gauge(goodAge, m.now().Sub(*g.CompletedAt).Seconds(), name)
 	}
+	collectSilence(gauge, name, j)
 	m.collectLast(gauge, name, j.Last)
 }
 
