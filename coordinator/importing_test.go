@@ -163,6 +163,9 @@ func TestAnImportIsNotTakenForTheLiveState(t *testing.T) {
 			newest, err := w.c.Resolve(t.Context(), "flights", "")
 			require.NoError(t, err)
 			require.Equal(t, own.ID, newest.ID)
+			plan, err := w.c.PlanRescale(t.Context(), "flights", RescaleRequest{Parallelism: 4})
+			require.NoError(t, err)
+			require.Equal(t, own.ID, plan.Base)
 		}
 		check()
 		w.close()
@@ -176,9 +179,6 @@ func TestAnImportIsNotTakenForTheLiveState(t *testing.T) {
 		next := w.checkpoint("flights")
 		require.Equal(t, own.ID, next.Parent)
 		require.Greater(t, next.ID, imported.Checkpoint)
-		plan, err := w.c.PlanRescale(t.Context(), "flights", RescaleRequest{Parallelism: 4})
-		require.NoError(t, err)
-		require.Equal(t, next.ID, plan.Base)
 	})
 }
 

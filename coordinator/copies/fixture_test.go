@@ -29,6 +29,7 @@ type world struct {
 	db   *bolt.DB
 	k    *Keeper
 	end  func()
+	bad  sync.Map // snapshot.ChunkID → true: it can't be read
 
 	mu     sync.Mutex
 	events []Event
@@ -49,7 +50,7 @@ func (w *world) open() {
 	db, err := bolt.Open(w.t.Context(), filepath.Join(w.base, "keyframe.db"), bolt.Options{})
 	require.NoError(w.t, err)
 	w.db = db
-	w.k = New(Options{Store: db, Journal: db.Journal(), Paths: []string{w.path}, Now: time.Now, Disk: w.disk, Tell: func(e Event) {
+	w.k = New(Options{Store: damaged{db, &w.bad}, Journal: db.Journal(), Paths: []string{w.path}, Now: time.Now, Disk: w.disk, Tell: func(e Event) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.events = append(w.events, e)
@@ -234,4 +235,17 @@ func (w *world) whole(m *snapshot.Manifest) {
 	info, err := os.Stat(c.File)
 	require.NoError(w.t, err)
 	require.Equal(w.t, info.Size(), c.Bytes)
+}
+
+// damaged is a store some of whose chunks can't be read.
+type damaged struct {
+	snapshot.Store
+	bad *sync.Map
+}
+
+func (d damaged) Chunk(ctx context.Context, id snapshot.ChunkID) ([]byte, error) {
+	if _, bad := d.bad.Load(id); bad {
+		return nil, snapshot.ErrCorrupt
+	}
+	return d.Store.Chunk(ctx, id)
 }

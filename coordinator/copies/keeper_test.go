@@ -292,3 +292,34 @@ func TestAHangingDirectoryHoldsNoStopUp(t *testing.T) {
 		w.end = func() {}
 	})
 }
+
+// A checkpoint that can't be read is told of once and holds no other up; while
+// it has no copy, the newest copy of its job stays.
+func TestAnUnreadableCheckpointHoldsNoOtherUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.take("flights", "one")
+		w.end()
+		broken := w.take("flights", "two")
+		w.bad.Store(broken.Chunks[2].ID, true)
+		w.close()
+		w.open()
+		other := w.take("other", "three")
+		w.whole(other)
+		failed := w.seen(Failed)
+		require.Len(t, failed, 1)
+		require.EqualValues(t, 2, failed[0].ID)
+		require.Contains(t, failed[0].Message, "can't be read")
+		s := w.k.Status()[0]
+		require.True(t, s.OK, "the directory is not at fault")
+		require.Equal(t, 1, s.Unreadable)
+		require.Equal(t, CopyFailed, w.k.Of(broken)[0].State)
+		require.Len(t, w.k.Warnings("flights"), 1)
+		require.NoError(t, w.k.Store().Delete(t.Context(), "flights", 1))
+		w.pass(time.Hour)
+		require.Equal(t, []snapshot.ID{1, 1}, w.copies(), "the only copy of flights, and other's")
+		require.Len(t, w.seen(Failed), 1)
+		require.NoError(t, w.k.Store().Delete(t.Context(), "flights", 2))
+		w.pass(time.Second)
+		require.Equal(t, []snapshot.ID{1}, w.copies())
+	})
+}
