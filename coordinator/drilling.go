@@ -56,7 +56,7 @@ func (c *Coordinator) Drill(ctx context.Context, name, which string) (*Operation
 	if err != nil {
 		return nil, err
 	}
-	cp, err := c.Resolve(ctx, name, which)
+	cp, err := c.restorable(ctx, name, which)
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,9 @@ const (
 	EventCheckpointFailed    EventKind = "checkpoint_failed"
 	EventCheckpointBad       EventKind = "checkpoint_bad"
 	EventCheckpointRemoved   EventKind = "checkpoint_removed"
+	EventCheckpointShrunk    EventKind = "checkpoint_shrunk"
+	EventCheckpointAccepted  EventKind = "checkpoint_accepted"
+	EventRetentionHeld       EventKind = "retention_held"
 	EventSelfCheckFailed     EventKind = "self_check_failed"
 	EventCheckpointMerged    EventKind = "checkpoint_merged"
 	EventMergeFailed         EventKind = "merge_failed"
@@ -88,7 +91,7 @@ type Event struct {
 // Failed reports whether the event is bad news.
 func (k EventKind) Failed() bool {
 	switch k {
-	case EventJobPanicked, EventJobRefused, EventCheckpointFailed, EventCheckpointBad, EventSelfCheckFailed, EventMergeFailed, EventRetentionFailed, EventRecordFailed,
+	case EventJobPanicked, EventJobRefused, EventCheckpointFailed, EventCheckpointBad, EventCheckpointShrunk, EventSelfCheckFailed, EventMergeFailed, EventRetentionFailed, EventRecordFailed,
 		EventDeposed, EventStateLost, EventRecoveryFailed, EventRecoveryFellBack, EventRestoreFailed, EventRescaleFailed, EventDrillFailed, EventStoreUpkeepFailed,
 		EventCheckpointOverdue, EventHookFailed, EventHookDropped, EventHeartbeatFailed, EventHeartbeatHeld:
 		return true

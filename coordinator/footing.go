@@ -57,7 +57,7 @@ func (j *job) place(req *cut.Request) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	f := j.footing
-	req.Base, req.NoBase = f.base, f.none
+	req.Base, req.NoBase, req.Before = f.base, f.none, j.shrink.base
 	if req.Grade != "" || j.spec.Checkpoint.Grade != snapshot.GradeAuto || req.VerifyLive {
 		return
 	}

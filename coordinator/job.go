@@ -56,6 +56,7 @@ type job struct {
 	leader   *statebackend.Leader // who does then, as far as is known
 	footing  footing              // what the next checkpoint may stand on
 	silence  silence              // since the last good checkpoint
+	shrink   shrinking            // what it is compared with, and which are in doubt
 	// yield asks a merge under way to end; nil when there is none.
 	yield context.CancelCauseFunc
 	// unresolved: the end of a restore is not known yet, since the state store

@@ -51,7 +51,7 @@ func (c *Coordinator) target(ctx context.Context, name string, req RestoreReques
 	if err != nil {
 		return nil, restore.Request{}, err
 	}
-	cp, err := c.Resolve(ctx, name, req.Checkpoint)
+	cp, err := c.restorable(ctx, name, req.Checkpoint)
 	if err != nil {
 		return nil, restore.Request{}, err
 	}
@@ -73,6 +73,9 @@ func (c *Coordinator) PlanRestore(ctx context.Context, name string, req RestoreR
 		return restore.Plan{}, Explain(err)
 	}
 	plan.Warnings = append(plan.Warnings, unsaved(r, plan)...)
+	if req.Checkpoint == "" {
+		plan.Warnings = append(plan.Warnings, c.passedOver(ctx, name, req.Checkpoint, plan.Checkpoint)...)
+	}
 	return plan, nil
 }
 

@@ -21,11 +21,13 @@ type Decision struct {
 // Retain decides on a whole history (oldest first), a pure function: one
 // decision for each entry, in the same order (I6). The newest restorable
 // checkpoint, savepoints, pinned ones and those in inUse (with the reason)
-// always stay; savepoints don't count against keep. Ids give the order, so
-// that a clock that jumps can't make the newest look old.
+// always stay; savepoints don't count against keep. So does the oldest that is in
+// doubt (snapshot.Checkpoint.InDoubt), and everything older than it: if it shows
+// a loss, what is older is the only copy of what was lost. Ids give the order,
+// so that a clock that jumps can't make the newest look old.
 func Retain(history []snapshot.Checkpoint, p config.Retention, inUse map[snapshot.ID]string, now time.Time) []Decision {
 	decisions := make([]Decision, len(history))
-	good, failed := 0, 0
+	good, failed, doubt := 0, 0, oldestInDoubt(history)
 	for i := len(history) - 1; i >= 0; i-- {
 		c := history[i]
 		d := Decision{ID: c.ID, Keep: true}
@@ -37,6 +39,10 @@ func Retain(history []snapshot.Checkpoint, p config.Retention, inUse map[snapsho
 			d.Reason = why
 		case c.Pinned:
 			d.Reason = "pinned"
+		case doubt == c.ID:
+			d.Reason = "far smaller than the one before, and not accepted"
+		case c.ID < doubt:
+			d.Reason = heldReason(doubt)
 		case c.State == snapshot.StateFailed:
 			failed++
 			d.Keep, d.Reason = failed <= keptFailures, fmt.Sprintf("failed attempt %d of %d kept", failed, keptFailures)

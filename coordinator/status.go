@@ -32,8 +32,9 @@ type JobStatus struct {
 	NotDue         string               `json:"notDue,omitempty"`             // why no time is: paused, on demand only, another coordinator leads
 	Operation      *Status              `json:"operation,omitempty"`
 	Recovery       *RecoveryStatus      `json:"recovery,omitempty"`
-	Undo           snapshot.ID          `json:"undo,omitempty"` // what `undo` would restore
-	Head           snapshot.ID          `json:"head,omitempty"` // what the live state descends from: a recovery would restore it
+	InDoubt        []snapshot.ID        `json:"inDoubt,omitempty"` // far smaller than the one before, and not accepted: nothing older than the first is removed
+	Undo           snapshot.ID          `json:"undo,omitempty"`    // what `undo` would restore
+	Head           snapshot.ID          `json:"head,omitempty"`    // what the live state descends from: a recovery would restore it
 }
 
 // RecoveryStatus is a recovery under way.
@@ -53,7 +54,7 @@ func (j *job) view() JobStatus {
 		Config: j.spec, Paused: j.paused, Health: j.health,
 		Parallelism: j.parallel, MaxParallelism: j.spec.MaxParallelism, Epoch: j.epoch, Leader: j.leaderLocked(),
 		SkippedTicks: j.skipped, Failures: j.failures, Last: j.last, Good: j.good,
-		Recovery: j.recovery.status(), Head: j.headLocked(),
+		Recovery: j.recovery.status(), Head: j.headLocked(), InDoubt: j.shrink.inDoubt(),
 	}
 	j.silenceLocked(&s)
 	// A parallelism that the rule refuses was refused before it got here.

@@ -193,11 +193,13 @@ func (j *job) taken(out cut.Outcome, op *Operation) {
 	j.last, j.good, j.failures = &cp, &cp, 0
 	j.newest = lineageOf(out.Manifest)
 	j.footing.take(out.Base)
+	j.shrink.take(cp)
 	j.gen++
 	j.epoch, j.parallel = cp.Epoch, cp.Parallelism
 	j.mu.Unlock()
 	j.c.emit(Event{Kind: EventCheckpointCompleted, Job: cp.Job, ID: cp.ID, Operation: op.Status().ID, Checkpoint: &cp, Reason: string(out.Full.Code),
 		Message: fmt.Sprintf("checkpoint %d completed: %d keys, %d elements, stall %.1f ms%s", cp.ID, cp.Keys, cp.Elements, cp.StallMs, how(cp))})
+	j.tellShrunk(cp)
 	if !j.config().Checkpoint.Increments() {
 		j.forget() // nobody will ask for what is written from here on
 	}
@@ -272,7 +274,9 @@ func (j *job) retain(ctx context.Context) {
 		failed(err)
 		return
 	}
-	for _, d := range Retain(history, spec.Retention, j.inUse(), j.c.opts.Now()) {
+	decisions := Retain(history, spec.Retention, j.inUse(), j.c.opts.Now())
+	j.tellHeld(history, decisions)
+	for _, d := range decisions {
 		if d.Keep {
 			continue
 		}
@@ -280,6 +284,7 @@ func (j *job) retain(ctx context.Context) {
 			failed(fmt.Errorf("delete checkpoint %d: %w", d.ID, err))
 			continue
 		}
+		j.settled(d.ID)
 		j.c.emit(Event{Kind: EventCheckpointRemoved, Job: spec.Name, ID: d.ID, Reason: d.Reason, Message: fmt.Sprintf("checkpoint %d removed: %s", d.ID, d.Reason)})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"keyframe/snapshot"
@@ -114,6 +115,7 @@ func (j *job) learnOnce(ctx context.Context) (done bool, err error) {
 	}
 	j.last, j.good, j.newest, j.flip, j.failures, j.undo = last, good, newest, flip, failures, undo
 	j.server = string(server)
+	j.shrink.learn(history, flip)
 	if last != nil && j.epoch < last.Epoch {
 		j.epoch, j.parallel = last.Epoch, last.Parallelism
 	}
@@ -213,7 +215,7 @@ func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
 	if v.health == HealthOK && j.newestID() != 0 {
 		j.keepServer(ctx)
 	}
-	j.setHealth(v.health, v.message, append(g.Warnings, j.c.copyWarnings(j.config().Name)...))
+	j.setHealth(v.health, v.message, slices.Concat(g.Warnings, j.c.copyWarnings(j.config().Name), j.shrinkWarnings()))
 	return g, nil
 }
 

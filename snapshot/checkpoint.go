@@ -121,6 +121,8 @@ type Checkpoint struct {
 	BytesEstimated bool `json:"bytesEstimated,omitempty"`
 	// Drill is the newest drill of this checkpoint; nil when none was made.
 	Drill *Drill `json:"drill,omitempty"`
+	// Shrunk: it holds far less than the one before; nil when it doesn't.
+	Shrunk *Shrunk `json:"shrunk,omitempty"`
 	// SelfChecked: everything was read and compared with what tracking
 	// believed, and was equal.
 	SelfChecked bool `json:"selfChecked,omitempty"`

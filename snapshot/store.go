@@ -41,6 +41,7 @@ type Writer interface {
 	StoredBytes() uint64
 	// Commit makes the checkpoint durable and listed: the one commit point.
 	// The manifest's checkpoint must be completed and carry the writer's id.
+	// Its flag Shrunk goes to the history and not into the manifest.
 	// After an error nothing is listed, and Fail or Abort is still due.
 	Commit(ctx context.Context, m *Manifest) error
 	// Fail records the attempt as failed in the history and drops its chunks.
@@ -76,6 +77,7 @@ type Change struct {
 	Pinned *bool
 	Bad    *string // "" takes the mark back
 	Drill  *Drill  // the newest
+	Shrunk *Shrunk
 }
 
 // Store keeps the checkpoints of all jobs. Safe for concurrent use.

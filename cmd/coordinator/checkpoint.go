@@ -28,6 +28,7 @@ func (a *app) checkpointCommand() *cli.Command {
 		a.exportCommand(), a.importCommand(),
 		{Name: "pin", Usage: "keep from retention", ArgsUsage: "JOB ID", Action: a.checkpointPin("pin")},
 		{Name: "unpin", Usage: "give back to retention", ArgsUsage: "JOB ID", Action: a.checkpointPin("unpin")},
+		a.acceptCommand(),
 		{Name: "delete", Usage: "delete a checkpoint or savepoint", ArgsUsage: "JOB ID", Action: a.checkpointDelete, Flags: []cli.Flag{yesFlag(), force}},
 	}}
 }

@@ -105,6 +105,9 @@ func marks(c snapshot.Checkpoint) string {
 	if c.Pinned {
 		m = append(m, "pinned")
 	}
+	if s := c.Shrunk; s != nil {
+		m = append(m, shrunkMark(*s))
+	}
 	if c.Bad != "" {
 		m = append(m, "BAD: "+quoted(c.Bad))
 	}

@@ -34,6 +34,7 @@ var allRoutes = []string{
 	"POST /v1/import",
 	"POST /v1/jobs/{job}/adopt",
 	"POST /v1/jobs/{job}/checkpoints",
+	"POST /v1/jobs/{job}/checkpoints/{checkpoint}/accept",
 	"POST /v1/jobs/{job}/checkpoints/{checkpoint}/pin",
 	"POST /v1/jobs/{job}/checkpoints/{checkpoint}/unpin",
 	"POST /v1/jobs/{job}/checkpoints/{checkpoint}/verify",

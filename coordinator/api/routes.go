@@ -47,6 +47,11 @@ type withBody[T any] struct {
 	Body T
 }
 
+type acceptInput struct {
+	CheckpointPath
+	Body AcceptCheckpoint
+}
+
 type none struct{}
 
 // errorStatuses are all statuses of errors, for the OpenAPI document.
@@ -287,6 +292,13 @@ func (r routes) pins() {
 		}
 	}
 	add(r, http.MethodPost, at+"/{checkpoint}/pin", "pin-checkpoint", "Keep from retention", 200, pin(true), operator)
+	add(r, http.MethodPost, at+"/{checkpoint}/accept", "accept-checkpoint", "Say that a checkpoint which is far smaller than the one before is right", 200, func(ctx context.Context, in *acceptInput) (snapshot.Checkpoint, error) {
+		cp, err := c.Resolve(ctx, in.Job, in.which())
+		if err != nil {
+			return cp, err
+		}
+		return c.Accept(ctx, in.Job, cp.ID, in.Body.Note)
+	}, operator)
 	add(r, http.MethodPost, at+"/{checkpoint}/unpin", "unpin-checkpoint", "Give back to retention", 200, pin(false), operator)
 }
 

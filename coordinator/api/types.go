@@ -25,6 +25,11 @@ type CreateCheckpoint struct {
 	VerifyLive bool `json:"verifyLive,omitempty" doc:"read everything and compare it with what tracking believed since the checkpoint before"`
 }
 
+// AcceptCheckpoint is the body of POST …/checkpoints/{checkpoint}/accept.
+type AcceptCheckpoint struct {
+	Note string `json:"note,omitempty" doc:"why it is right" maxLength:"2000"`
+}
+
 // Restore is the body of POST /v1/jobs/{job}/restore and …/restore/plan.
 type Restore struct {
 	Checkpoint   string `json:"checkpoint,omitempty" doc:"id or savepoint name; the newest restorable one when empty"`

@@ -59,7 +59,8 @@ func TestMinimalJobGetsItsDefaults(t *testing.T) {
 		KeyGroups:     KeyGroups{Hash: keygroups.HashJava, KeyType: keygroups.KeyString, Ranges: keygroups.RangesLeading},
 		OperatorState: OperatorState{Split: rescale.SplitEach},
 		Checkpoint: Checkpoint{Timeout: Duration(5 * time.Minute), MaxPause: Duration(30 * time.Second), Grade: snapshot.GradeAuto,
-			Incremental: new(true), MaxStall: Duration(50 * time.Millisecond), OnStall: statebackend.StallWait, SelfCheckEvery: new(100), TolerableMisses: new(2)},
+			Incremental: new(true), MaxStall: Duration(50 * time.Millisecond), OnStall: statebackend.StallWait, SelfCheckEvery: new(100), TolerableMisses: new(2),
+			Shrink: Shrink{Keys: new(0.5), Elements: new(0.5)}},
 		Retention: Retention{Keep: 5},
 		Recovery:  Recovery{OnStateLoss: LossRestore},
 	}
@@ -86,7 +87,8 @@ jobs:
     keyGroups: {hash: flink, keyType: long, ranges: flink}
     operatorState: {split: even}
     checkpoint: {schedule: "CRON_TZ=Europe/Berlin 30 2 * * *", minPause: 5s, timeout: 1m30s, maxPause: 250ms, grade: precopy,
-      incremental: false, maxStall: 7ms, onStall: fail, maxReadRate: 50MB, selfCheckEvery: 0, tolerableMisses: 0}
+      incremental: false, maxStall: 7ms, onStall: fail, maxReadRate: 50MB, selfCheckEvery: 0, tolerableMisses: 0,
+      shrink: {keys: 0.75, elements: 0}}
     retention: {keep: 7, maxAge: 168h}
     recovery: {onStateLoss: hold}
     sources: [{topic: t1, group: g1}, {topic: t1, group: g2}]
@@ -101,7 +103,8 @@ jobs:
 			OperatorState: OperatorState{Split: rescale.SplitEven},
 			Checkpoint: Checkpoint{Schedule: "CRON_TZ=Europe/Berlin 30 2 * * *", MinPause: Duration(5 * time.Second),
 				Timeout: Duration(90 * time.Second), MaxPause: Duration(250 * time.Millisecond), Grade: snapshot.GradePrecopy,
-				Incremental: new(false), MaxStall: Duration(7 * time.Millisecond), OnStall: statebackend.StallFail, MaxReadRate: 50e6, SelfCheckEvery: new(0), TolerableMisses: new(0)},
+				Incremental: new(false), MaxStall: Duration(7 * time.Millisecond), OnStall: statebackend.StallFail, MaxReadRate: 50e6, SelfCheckEvery: new(0), TolerableMisses: new(0),
+				Shrink: Shrink{Keys: new(0.75), Elements: new(0.0)}},
 			Retention: Retention{Keep: 7, MaxAge: Duration(168 * time.Hour)},
 			Recovery:  Recovery{OnStateLoss: LossHold},
 			Sources:   []Source{{Topic: "t1", Group: "g1"}, {Topic: "t1", Group: "g2"}},
@@ -140,7 +143,7 @@ extra: 1
 		"line 10: jobs[0].retention.keep: five: want a whole number",
 		`line 12: jobs[0].checkpoint.timeout: duration "5": want a number with a unit, such as 30s, 5m or 168h`,
 		`line 13: jobs[0].checkpoint.minPause: duration "5x": want a number with a unit, such as 30s, 5m or 168h`,
-		"line 14: jobs[0].checkpoint.schedul: unknown field; known are schedule, minPause, timeout, maxPause, grade, incremental, maxStall, onStall, maxReadRate, selfCheckEvery, tolerableMisses",
+		"line 14: jobs[0].checkpoint.schedul: unknown field; known are schedule, minPause, timeout, maxPause, grade, incremental, maxStall, onStall, maxReadRate, selfCheckEvery, tolerableMisses, shrink",
 		"line 15: jobs[0].sources: want a list (lines that begin with -), found fields",
 		"jobs[1]: is empty: fill it or remove it",
 		"line 19: jobs[2].sources[0]: want fields with values, found one value",

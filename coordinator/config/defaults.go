@@ -34,6 +34,7 @@ func jobDefaults() Job {
 			Timeout: Duration(5 * time.Minute), MaxPause: Duration(30 * time.Second), Grade: snapshot.GradeAuto,
 			Incremental: new(true), MaxStall: Duration(statebackend.DefaultMaxStall), OnStall: statebackend.StallWait, SelfCheckEvery: new(DefaultSelfCheck),
 			TolerableMisses: new(DefaultMisses),
+			Shrink:          Shrink{Keys: new(DefaultShrink), Elements: new(DefaultShrink)},
 		},
 		Retention: Retention{Keep: 5},
 		Recovery:  Recovery{OnStateLoss: LossRestore},
@@ -58,6 +59,8 @@ func (j Job) WithDefaults() Job {
 	j.Checkpoint.MaxStall = cmp.Or(j.Checkpoint.MaxStall, d.Checkpoint.MaxStall)
 	j.Checkpoint.OnStall = cmp.Or(j.Checkpoint.OnStall, d.Checkpoint.OnStall)
 	j.Checkpoint.SelfCheckEvery = cmp.Or(j.Checkpoint.SelfCheckEvery, d.Checkpoint.SelfCheckEvery)
+	j.Checkpoint.Shrink.Keys = cmp.Or(j.Checkpoint.Shrink.Keys, d.Checkpoint.Shrink.Keys)
+	j.Checkpoint.Shrink.Elements = cmp.Or(j.Checkpoint.Shrink.Elements, d.Checkpoint.Shrink.Elements)
 	j.Checkpoint.TolerableMisses = cmp.Or(j.Checkpoint.TolerableMisses, d.Checkpoint.TolerableMisses)
 	j.Retention.Keep = cmp.Or(j.Retention.Keep, d.Retention.Keep)
 	j.Recovery.OnStateLoss = cmp.Or(j.Recovery.OnStateLoss, d.Recovery.OnStateLoss)

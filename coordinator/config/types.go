@@ -160,6 +160,8 @@ type Checkpoint struct {
 	// by the time at which, after the last one, one more than this many were due
 	// and had their timeout. nil is DefaultMisses.
 	TolerableMisses *int `yaml:"tolerableMisses" json:"tolerableMisses,omitempty" minimum:"0" maximum:"100" doc:"How many checkpoints of the schedule in a row may be missed before that is an alarm, 2 when left out"`
+	// Shrink is how much less than the one before a checkpoint may hold.
+	Shrink Shrink `yaml:"shrink" json:"shrink,omitzero" doc:"From which loss on a checkpoint is flagged, and nothing older is removed until a person accepts it"`
 }
 
 // DefaultMisses is how many checkpoints in a row may be missed.

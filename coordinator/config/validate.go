@@ -198,6 +198,7 @@ func (c Checkpoint) check(l *list, at string) {
 	if c.MaxReadRate < 0 || c.MaxReadRate > 0 && c.MaxReadRate < minReadRate {
 		l.add(at+".maxReadRate", c.MaxReadRate.String(), "give 0 for no bound, or at least %s", minReadRate)
 	}
+	c.Shrink.check(l, at+".shrink")
 	if n := c.Misses(); n < 0 || n > mostMisses {
 		l.add(at+".tolerableMisses", strconv.Itoa(n), "give 0 to %d", mostMisses)
 	}

@@ -141,6 +141,9 @@ func (a *attempt) describe(ctx context.Context) error {
 	if a.req.Indexed > 0 && c.Keys+c.Missing == 0 {
 		return fmt.Errorf("%w: the index %q is gone, and %d names were in it", statebackend.ErrStateLost, a.req.Job.Key().Index(), a.req.Indexed)
 	}
+	if a.req.Before != nil {
+		c.Shrunk = a.req.Job.Checkpoint.Shrink.Flag(*a.req.Before, *c)
+	}
 	a.m = m
 	a.tell(PhaseStore, c.Keys, c.Elements, c.Bytes)
 	return nil

@@ -40,6 +40,9 @@ type Request struct {
 	// nothing: NoBase says why (Restarted when it doesn't).
 	Base   *Base
 	NoBase Full
+	// Before is the checkpoint that this one is compared with, to tell a sudden
+	// shrink; nil for none.
+	Before *snapshot.Checkpoint
 	// VerifyLive asks for a self-check: everything is read and compared with
 	// what tracking believed.
 	VerifyLive bool

@@ -46,6 +46,7 @@ var (
 	inProgress    = desc("checkpoints_in_progress", "1 while a checkpoint is being taken.", "job")
 	failures      = desc("checkpoint_failures_in_a_row", "Failed attempts since the last completed checkpoint.", "job")
 	skipped       = desc("skipped_ticks_total", "Times of the schedule that were skipped.", "job")
+	inDoubt       = desc("checkpoints_in_doubt", "Checkpoints that are far smaller than the one before, and that nobody has accepted: nothing older is removed.", "job")
 	health        = desc("job_health", "1 for the state that the job's health is in.", "job", "state")
 	parallelism   = desc("job_parallelism", "Assigned parallelism.", "job")
 	epoch         = desc("job_epoch", "Epoch: the fencing token.", "job")
@@ -119,6 +120,7 @@ func (m *Metrics) collectJob(gauge func(*prometheus.Desc, float64, ...string), j
 	}
 	gauge(inProgress, running, name)
 	gauge(failures, float64(j.Failures), name)
+	gauge(inDoubt, float64(len(j.InDoubt)), name)
 	gauge(parallelism, float64(j.Parallelism), name)
 	gauge(epoch, float64(j.Epoch), name)
 	for _, h := range allHealth {

@@ -195,7 +195,7 @@ func (c *checker) manifest(h history, k, v []byte) {
 		c.add(p, "manifest", "it has no row in the history")
 	default:
 		// Marks are set later, in the row only.
-		row.Pinned, row.Bad, row.Drill = m.Checkpoint.Pinned, m.Checkpoint.Bad, nil
+		row.Pinned, row.Bad, row.Drill, row.Shrunk = m.Checkpoint.Pinned, m.Checkpoint.Bad, nil, nil
 		if !sameRow(row, m.Checkpoint) {
 			c.add(p, "record", "it differs from the manifest's checkpoint")
 		}

@@ -99,6 +99,8 @@ func (w *writer) publish(ctx context.Context, m *snapshot.Manifest) error {
 		if err != nil {
 			return err
 		}
+		listed := stored.Checkpoint
+		stored.Checkpoint.Shrunk = nil
 		b, err := encode(stored)
 		if err != nil {
 			return err
@@ -106,7 +108,7 @@ func (w *writer) publish(ctx context.Context, m *snapshot.Manifest) error {
 		if err := h.manifests.Put(idKey(w.row.ID), b); err != nil {
 			return fmt.Errorf("manifest of %d bytes: %w", len(b), err)
 		}
-		return h.putRow(stored.Checkpoint)
+		return h.putRow(listed)
 	})
 }
 

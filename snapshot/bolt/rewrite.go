@@ -153,7 +153,7 @@ func sameContent(old, m *snapshot.Manifest) error {
 		return differs("layout", m.KeyGroups, old.KeyGroups)
 	}
 	follow(&is, was)
-	is.StoredBytes, is.Pinned, is.Bad, is.Drill = was.StoredBytes, was.Pinned, was.Bad, was.Drill
+	is.StoredBytes, is.Pinned, is.Bad, is.Drill, is.Shrunk = was.StoredBytes, was.Pinned, was.Bad, was.Drill, was.Shrunk
 	if !sameRow(is, was) {
 		return errors.New("its record differs from the checkpoint's in more than its bytes and layers: a rewrite keeps the rest")
 	}

@@ -121,6 +121,9 @@ func (db *DB) Edit(ctx context.Context, job string, id snapshot.ID, ch snapshot.
 		if ch.Drill != nil {
 			c.Drill = ch.Drill
 		}
+		if ch.Shrunk != nil {
+			c.Shrunk = ch.Shrunk
+		}
 		return h.putRow(c)
 	})
 	return c, err

@@ -193,6 +193,9 @@ func edits(t *testing.T, s *subject) {
 	set(snapshot.Change{Pinned: &no, Bad: &good})
 	want.Drill = &snapshot.Drill{At: m.CutAt, OK: false, RestoreMs: 40, AgeMs: 7, Server: "127.0.0.1:6379/0", Message: "key \"\xff\" differs"}
 	set(snapshot.Change{Drill: want.Drill})
+	accepted := m.CutAt
+	want.Shrunk = &snapshot.Shrunk{Base: 3, KeysBefore: 900, KeysAfter: 7, ElementsBefore: 1200, ElementsAfter: 8, Accepted: true, AcceptedAt: &accepted, Note: "purged \xff"}
+	set(snapshot.Change{Shrunk: want.Shrunk})
 	set(snapshot.Change{})
 }
 
