@@ -217,6 +217,7 @@ type nested struct {
 	found *findings
 	roots []string
 	names []string
+	bytes int // of all names
 	more  uint64
 }
 
@@ -224,16 +225,27 @@ type nested struct {
 const nestedMost = 10000
 
 func (n *nested) take(name string, k statebackend.KeyFacts) {
-	switch root, index := strings.CutSuffix(name, ":stateKeys"); {
+	root, index := strings.CutSuffix(name, ":stateKeys")
+	index = index && k.Type == "set"
+	switch {
 	case k.Indexed:
 		// In the index, whatever its name: it is covered.
-	case index && k.Type == "set" && len(n.roots) < nestedMost:
+	case index && n.keep(len(n.roots), name):
 		n.roots = append(n.roots, root+":")
-	case len(n.names) < nestedMost:
+	case !index && n.keep(len(n.names), name):
 		n.names = append(n.names, name)
 	default:
 		n.more++
 	}
+}
+
+// keep tells whether one more name may be kept.
+func (n *nested) keep(have int, name string) bool {
+	if have >= nestedMost || n.bytes+len(name) > misplacedBytes {
+		return false
+	}
+	n.bytes += len(name)
+	return true
 }
 
 func (n *nested) finish() {
@@ -243,6 +255,6 @@ func (n *nested) finish() {
 		}
 	}
 	if n.more > 0 {
-		n.found.put(CodeBounded, Info, fmt.Sprintf("%s: more than %d keys under the job's prefix are no keys of its layout; the others were not looked at", CodeUnindexed, nestedMost), "", n.more)
+		n.found.put(CodeBounded, Info, fmt.Sprintf("%s: more than %d keys under the job's prefix, or 16 MiB of their names, are no keys of its layout; the others were not looked at", CodeUnindexed, nestedMost), "", n.more)
 	}
 }

@@ -170,7 +170,8 @@ func (p *places) element(at place, member []byte) {
 	_, group, err := p.req.Rule.GroupOfKey(typed)
 	_, whole, wholeErr := p.req.Rule.GroupOfKey(string(member))
 	unsure := kind == "hash" && err == nil && group != at.Partition && wholeErr == nil && whole == at.Partition
-	if unsure && len(p.unsure) < p.most {
+	if size := len(at.key) + len(typed) + len(member); unsure && len(p.unsure) < p.most && p.bytes+size <= misplacedBytes {
+		p.bytes += size
 		p.unsure = append(p.unsure, misplaced{place: at, typedKey: typed, kind: kind, member: append([]byte{}, member...)})
 		return
 	}
