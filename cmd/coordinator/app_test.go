@@ -121,7 +121,6 @@ func TestUsageErrors(t *testing.T) {
 	for line, message := range map[string]string{
 		"nothing":                        `no command "nothing"`,
 		"rekey flights":                  `no command "rekey"`,
-		"rekey flights":                  `no command "rekey"`,
 		"job nothing":                    "`coordinator job` has no command \"nothing\"",
 		"store shrink":                   "`coordinator store` has no command \"shrink\"",
 		"job show":                       "missing argument JOB",
