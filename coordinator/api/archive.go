@@ -45,7 +45,7 @@ func bytesOf() map[string]*huma.MediaType {
 // to the audit log: an archive holds all of a job's state.
 func (r routes) archives() {
 	out := huma.Operation{OperationID: "export-checkpoint", Method: http.MethodGet, Path: "/v1" + at + "/{checkpoint}/archive",
-		Summary: "One checkpoint as a file that restores alone", DefaultStatus: 200, Errors: errorStatuses, BodyReadTimeout: -1,
+		Summary: "One checkpoint as a file that restores alone", DefaultStatus: 200, Errors: errorStatuses, BodyReadTimeout: -1, MaxBodyBytes: maxBody,
 		Responses: map[string]*huma.Response{"200": {Description: "the bytes of an archive; they end with a footer, which is to be checked", Content: bytesOf()}}}
 	declare(&out, operator)
 	huma.Register(r.api, out, func(ctx context.Context, in *CheckpointPath) (*huma.StreamResponse, error) {
@@ -56,7 +56,7 @@ func (r routes) archives() {
 		return &huma.StreamResponse{Body: func(c huma.Context) { r.export(c, in.Job, cp.ID) }}, nil
 	})
 	in := huma.Operation{OperationID: "import-checkpoint", Method: http.MethodPost, Path: importPath,
-		Summary: "Bring a checkpoint into a job's history", DefaultStatus: 202, Errors: errorStatuses, BodyReadTimeout: -1, MaxBodyBytes: -1,
+		Summary: "Bring a checkpoint into a job's history", DefaultStatus: 202, Errors: errorStatuses, BodyReadTimeout: -1, MaxBodyBytes: maxBody, // the library reads no body here
 		RequestBody: &huma.RequestBody{Required: true, Description: "the bytes of an archive", Content: bytesOf()}}
 	declare(&in, admin) // a history that a restore would believe
 	huma.Register(r.api, in, func(ctx context.Context, in *importInput) (*body[Operation], error) {
