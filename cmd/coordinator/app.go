@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -177,7 +178,12 @@ func commonFlags() []cli.Flag {
 // prepare gives every command the common flags and the same usage errors.
 func (a *app) prepare(cmd *cli.Command) {
 	cmd.OnUsageError = usageError
-	cmd.Flags = append(cmd.Flags, commonFlags()...)
+	for _, f := range commonFlags() {
+		// A command that talks to Redis alone has flags of these names for that.
+		if !slices.ContainsFunc(cmd.Flags, func(own cli.Flag) bool { return own.Names()[0] == f.Names()[0] }) {
+			cmd.Flags = append(cmd.Flags, f)
+		}
+	}
 	if len(cmd.Subcommands) > 0 {
 		cmd.Action = func(ctx *cli.Context) error {
 			if ctx.Args().Len() > 0 {

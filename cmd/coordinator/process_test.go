@@ -238,7 +238,7 @@ func TestTLSAndToken(t *testing.T) {
 	token := write(t, "token", testToken+"\n")
 	p := launch(t, strings.Replace(yaml(t, r.URL(), "log: {json: true, level: debug}"), "api: {listen: 127.0.0.1:0}",
 		fmt.Sprintf("api: {listen: '0.0.0.0:%s', tokenFile: %q, certFile: %q, keyFile: %q}", port, token, certs.CertFile, certs.KeyFile), 1))
-	require.Contains(t, p.log.String(), "API requests need the token")
+	require.Contains(t, p.log.String(), "API requests need a token or certificate")
 	ask := func(ca, addr, token string) result {
 		cmd := exec.Command("coordinator", "job", "list", "--addr", addr)
 		cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+ca, "COORDINATOR_TOKEN="+token)
