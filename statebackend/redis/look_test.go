@@ -168,9 +168,9 @@ func TestNameSetIsASet(t *testing.T) {
 			require.Equal(t, !model[name], s.add([]byte(name), uint64(len(name))), name)
 			model[name] = true
 		}
-		used := len(s.now.seconds)
+		used := len(s.now.rests)
 		for _, full := range s.old {
-			used += len(full.seconds)
+			used += len(full.rests)
 		}
 		require.Equal(t, len(model), used)
 	})

@@ -9,7 +9,7 @@ import (
 )
 
 // nameSet remembers identities (names, fields, members) by over 100 bits of
-// two seeded hashes, 22 bytes each or so, whatever their length.
+// two seeded hashes, 20 bytes each or so, whatever their length.
 //
 // Two different identities with one hash would make the second seem a
 // repetition; where the distinct ones are counted against the server's count
@@ -24,7 +24,7 @@ type nameSet struct {
 	share, shares uint64
 
 	run     [runMost]seenHash // of the run that is looked up
-	touched uint64            // so that looking is not left out
+	touched uint32            // so that looking is not left out
 }
 
 // seenHash is the hashes of one identity.
@@ -32,13 +32,25 @@ type seenHash struct{ first, second uint64 }
 
 // seenTable is a hash table of 1<<bits slots, three quarters of which may be
 // taken. The place of an identity is told by the upper bits of its first hash;
-// a slot holds the lower ones above the number of the identity, from 1 on, by
-// which its second hash is found. So what is looked at for each identity is
-// one slot, as a rule, in as little memory as can be.
+// a slot holds those below them, of the upper half, above the number of the
+// identity, from 1 on, by which the rest of its hashes is found. So what is
+// looked at for each identity is one slot, as a rule, and the slots are as
+// small as can be: they should stay in the processor's second cache.
+//
+// What is compared is all bits but those of the place: 32-bits of the slot and
+// 96 of the rest, over 100 with up to 2^27 slots.
 type seenTable struct {
-	bits    int
-	slots   []uint64 // 0 is free
-	seconds []uint64
+	bits  int
+	slots []uint32 // 0 is free
+	rests []seenRest
+}
+
+// seenRest is what the slot of an identity doesn't hold of its hashes. It is
+// made of halves so that it takes 12 bytes.
+type seenRest struct{ first, high, low uint32 }
+
+func (h seenHash) rest() seenRest {
+	return seenRest{uint32(h.first), uint32(h.second >> 32), uint32(h.second)}
 }
 
 // seenBits is how many bits tell the place in a table for that many.
@@ -46,7 +58,7 @@ func seenBits(expected int) int { return max(bits.Len(uint(expected+expected/3))
 
 func newSeenTable(expected int) seenTable {
 	n := seenBits(expected)
-	return seenTable{bits: n, slots: make([]uint64, 1<<n), seconds: make([]uint64, 0, expected)}
+	return seenTable{bits: n, slots: make([]uint32, 1<<n), rests: make([]seenRest, 0, expected)}
 }
 
 // reset empties the set and makes room for that many.
@@ -59,7 +71,7 @@ func (s *nameSet) reset(expected int) {
 		s.now = newSeenTable(expected)
 		return
 	}
-	s.now = seenTable{bits: n, slots: s.now.slots[:1<<n], seconds: s.now.seconds[:0]}
+	s.now = seenTable{bits: n, slots: s.now.slots[:1<<n], rests: s.now.rests[:0]}
 	clear(s.now.slots)
 }
 
@@ -77,7 +89,7 @@ func (s *nameSet) admits(b []byte) bool {
 // fresh keeps those elements of run, all whole and no more than runMost, whose
 // identities were not there yet: their fields, or else their values.
 func (s *nameSet) fresh(run []snapshot.Element, fields bool) []snapshot.Element {
-	kept := run[:0]
+	n := 0
 	for i := range run {
 		id := run[i].Value
 		if fields {
@@ -87,19 +99,27 @@ func (s *nameSet) fresh(run []snapshot.Element, fields bool) []snapshot.Element 
 			continue
 		}
 		h := s.hash(id, uint64(len(id)))
-		s.run[len(kept)] = h
-		kept = append(kept, run[i])
+		s.run[n] = h
+		n = keepAt(run, n, i)
 		// The slots lie anywhere in a large table: looking at all of them
 		// here lets the processor fetch them side by side.
 		s.touched |= s.now.slots[h.first>>(64-s.now.bits)]
 	}
-	run, kept = kept, kept[:0]
+	run, n = run[:n], 0
 	for i := range run {
 		if s.put(s.run[i]) {
-			kept = append(kept, run[i])
+			n = keepAt(run, n, i)
 		}
 	}
-	return kept
+	return run[:n]
+}
+
+// keepAt moves element i to the place n, where nearly all are already.
+func keepAt(run []snapshot.Element, n, i int) int {
+	if n != i {
+		run[n] = run[i]
+	}
+	return n + 1
 }
 
 func (s *nameSet) hash(b []byte, size uint64) seenHash {
@@ -124,28 +144,29 @@ func (s *nameSet) put(h seenHash) bool {
 		return false
 	}
 	s.now.take(at, h)
-	if 4*(len(s.now.seconds)+1) > 3*len(s.now.slots) {
+	if 4*(len(s.now.rests)+1) > 3*len(s.now.slots) {
 		s.old = append(s.old, s.now)
-		s.now = newSeenTable(2 * len(s.now.seconds))
+		s.now = newSeenTable(2 * len(s.now.rests))
 	}
 	return true
 }
 
 // find gives the slot that is free for h, -1 when it is there.
 func (t *seenTable) find(h seenHash) int {
-	mask := len(t.slots) - 1
-	for at := int(h.first >> (64 - t.bits)); ; at = (at + 1) & mask {
+	mask := uint32(len(t.slots) - 1)
+	upper := uint32(h.first >> 32)
+	for at := upper >> (32 - t.bits); ; at = (at + 1) & mask {
 		slot := t.slots[at]
 		if slot == 0 {
-			return at
+			return int(at)
 		}
-		if n := slot & uint64(mask); (slot^h.first<<t.bits)&^uint64(mask) == 0 && t.seconds[n-1] == h.second {
+		if (slot^upper<<t.bits)&^mask == 0 && t.rests[slot&mask-1] == h.rest() {
 			return -1
 		}
 	}
 }
 
 func (t *seenTable) take(at int, h seenHash) {
-	t.seconds = append(t.seconds, h.second)
-	t.slots[at] = h.first<<t.bits | uint64(len(t.seconds))
+	t.rests = append(t.rests, h.rest())
+	t.slots[at] = uint32(h.first>>32)<<t.bits | uint32(len(t.rests))
 }
