@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"keyframe/coordinator"
 	"keyframe/coordinator/api"
 	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
@@ -118,7 +119,7 @@ func (a *app) jobList(ctx *cli.Context) error {
 			return
 		}
 		now := time.Now()
-		t := newTable(w, "JOB", "HEALTH", "PARALLELISM", "LAST CHECKPOINT", "AGE", "NEXT", "FAILURES", "NOW")
+		t := newTable(w, "JOB", "HEALTH", "LEADER", "PARALLELISM", "LAST CHECKPOINT", "AGE", "NEXT", "FAILURES", "NOW")
 		for _, j := range out.Items {
 			last, age, next, doing := "none", "", "on demand", ""
 			if j.Last != nil {
@@ -133,7 +134,7 @@ func (a *app) jobList(ctx *cli.Context) error {
 			if j.Operation != nil {
 				doing = string(j.Operation.Kind)
 			}
-			t.AppendRow([]any{quoted(j.Name), j.Health.State, fmt.Sprintf("%d of %d", j.Parallelism, j.MaxParallelism), last, age, next, j.Failures, doing})
+			t.AppendRow([]any{quoted(j.Name), j.Health.State, leaderShort(j.Leader), fmt.Sprintf("%d of %d", j.Parallelism, j.MaxParallelism), last, age, next, j.Failures, doing})
 		}
 		t.Render()
 	})
@@ -166,6 +167,7 @@ func showJob(w io.Writer, j api.Job, now time.Time) {
 	for _, warning := range j.Health.Warnings {
 		line(w, "warning", "%s", quoted(warning))
 	}
+	line(w, "leader", "%s", leaderText(j.Leader))
 	line(w, "epoch", "%d", j.Epoch)
 	line(w, "parallelism", "%d of at most %d", j.Parallelism, j.MaxParallelism)
 	for _, r := range j.Ranges {
@@ -186,6 +188,28 @@ func showJob(w io.Writer, j api.Job, now time.Time) {
 	if o := j.Operation; o != nil {
 		line(w, "now", "%s %s: %s", o.Kind, o.ID, o.Progress.Phase)
 	}
+}
+
+// leaderText says who leads a job.
+func leaderText(l *coordinator.Leader) string {
+	switch {
+	case l == nil:
+		return "nobody yet"
+	case l.Me:
+		return fmt.Sprintf("this coordinator (%s) since %s, token %d", l.ID, when(l.Since), l.Token)
+	}
+	return fmt.Sprintf("another coordinator (%s) on %s, API at %s, since %s, token %d", l.ID, quoted(l.Host), quoted(l.Address), when(l.Since), l.Token)
+}
+
+// leaderShort is the same for a table.
+func leaderShort(l *coordinator.Leader) string {
+	switch {
+	case l == nil:
+		return ""
+	case l.Me:
+		return "me"
+	}
+	return quoted(l.Host) + " " + quoted(l.Address)
 }
 
 func scheduleOf(j api.Job, now time.Time) string {

@@ -79,6 +79,7 @@ redis: {url: "unix:///run/redis.sock?db=3", tracking: keys}
 store: {path: a.db, compactAbove: 3.5}
 api:   {listen: "unix:/run/keyframe.sock"}
 log:   {level: debug, json: true}
+lease: {ttl: 90s}
 jobs:
   - name: "a:b c"
     prefix: other
@@ -96,7 +97,7 @@ jobs:
 	require.NoError(t, err)
 	require.Equal(t, File{
 		Redis: Redis{URL: "unix:///run/redis.sock?db=3", Tracking: TrackKeys}, Store: Store{Path: "a.db", CompactAbove: 3.5},
-		API: API{Listen: "unix:/run/keyframe.sock"}, Log: Log{Level: "debug", JSON: true},
+		API: API{Listen: "unix:/run/keyframe.sock"}, Log: Log{Level: "debug", JSON: true}, Lease: Lease{TTL: Duration(90 * time.Second)},
 		Jobs: []Job{{
 			Name: "a:b c", Prefix: "other", Parallelism: 3, MaxParallelism: 10,
 			KeyGroups:     KeyGroups{Hash: keygroups.HashFlink, KeyType: keygroups.KeyLong, Ranges: keygroups.RangesFlink},
@@ -147,7 +148,7 @@ extra: 1
 		"line 15: jobs[0].sources: want a list (lines that begin with -), found fields",
 		"jobs[1]: is empty: fill it or remove it",
 		"line 19: jobs[2].sources[0]: want fields with values, found one value",
-		"line 20: extra: unknown field; known are redis, store, api, log, drill, audit, alarms, jobs",
+		"line 20: extra: unknown field; known are redis, store, api, log, drill, audit, alarms, lease, jobs",
 	}, problemsOf(t, err))
 }
 

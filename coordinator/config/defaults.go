@@ -17,6 +17,7 @@ func Defaults() File {
 		Store: Store{Path: "keyframe.db", CompactAbove: 2},
 		API:   API{Listen: "127.0.0.1:7070"},
 		Log:   Log{Level: "info"},
+		Lease: Lease{TTL: Duration(15 * time.Second)},
 	}
 }
 

@@ -48,13 +48,13 @@ func TestMinimalExample(t *testing.T) {
 func TestFullExampleShowsEveryField(t *testing.T) {
 	text := readExample(t, "keyframe.yaml")
 	for _, name := range []string{"url", "passwordFile", "passwordEnv", "caFile", "certFile", "keyFile", "path", "compactAbove", "listen", "tokenFile", "tokenEnv", "role", "file", "env", "clientCAFile", "commonName", "san", "audit",
-		"level", "json", "name", "prefix", "parallelism", "maxParallelism", "hash", "keyType", "ranges", "split", "schedule", "minPause",
+		"level", "json", "ttl", "name", "prefix", "parallelism", "maxParallelism", "hash", "keyType", "ranges", "split", "schedule", "minPause",
 		"timeout", "maxPause", "grade", "tracking", "incremental", "maxStall", "onStall", "maxReadRate", "selfCheckEvery", "keep", "maxAge", "onStateLoss", "topic", "group"} {
 		require.Regexp(t, `(?m)(^[ #]*|[{,] ?|- )`+name+`: \S`, text, "field %s is shown", name)
 	}
 	f, err := Load(filepath.Join(examples, "keyframe.yaml"))
 	require.NoError(t, err)
-	require.Equal(t, Defaults(), File{Redis: f.Redis, Store: f.Store, API: f.API, Log: f.Log}, "it says the defaults")
+	require.Equal(t, Defaults(), File{Redis: f.Redis, Store: f.Store, API: f.API, Log: f.Log, Lease: f.Lease}, "it says the defaults")
 	require.Len(t, f.Jobs, 2)
 	// With what it says of defaults undone, the first job is the default job.
 	first := f.Jobs[0]

@@ -3,6 +3,8 @@
 package config
 
 import (
+	"time"
+
 	"path/filepath"
 
 	"keyframe/keygroups"
@@ -21,6 +23,7 @@ type File struct {
 	Audit Audit `yaml:"audit"`
 	// Alarms says who is told when something goes wrong.
 	Alarms Alarms `yaml:"alarms"`
+	Lease  Lease  `yaml:"lease"`
 	Jobs   []Job  `yaml:"jobs"`
 }
 
@@ -96,6 +99,19 @@ type API struct {
 type Drill struct {
 	Redis Redis `yaml:"redis"`
 }
+
+// Lease says how one of several coordinators leads a job.
+type Lease struct {
+	// TTL is how long a leader may be silent before another one takes over.
+	TTL Duration `yaml:"ttl"`
+}
+
+// The bounds of a lease: below, a slow network deposes leaders; above, a dead
+// one is missed for too long.
+const (
+	leastLease = Duration(time.Second)
+	mostLease  = Duration(10 * time.Minute)
+)
 
 // Log says how much is logged and how.
 type Log struct {

@@ -36,6 +36,9 @@ func (f File) problems() Problems {
 	f.API.check(&l)
 	f.Alarms.check(&l)
 	oneOf(&l, "log.level", f.Log.Level, "trace", "debug", "info", "warn", "error")
+	if ttl := f.Lease.TTL; ttl < leastLease || ttl > mostLease {
+		l.add("lease.ttl", ttl.String(), "give 1s to 10m, such as 15s: it is renewed three times in that time")
+	}
 	for i, j := range f.Jobs {
 		l.all = append(l.all, j.problems("jobs["+strconv.Itoa(i)+"]")...)
 	}

@@ -50,6 +50,8 @@ var (
 	health        = desc("job_health", "1 for the state that the job's health is in.", "job", "state")
 	parallelism   = desc("job_parallelism", "Assigned parallelism.", "job")
 	epoch         = desc("job_epoch", "Epoch: the fencing token.", "job")
+	leads         = desc("job_leader", "1 while this coordinator leads the job, 0 while it stands by.", "job")
+	leaderToken   = desc("job_leader_token", "Fencing token of the job's leader; grows with each takeover.", "job")
 	storeFile     = desc("store_file_bytes", "Size of the store file.")
 	storeLive     = desc("store_live_bytes", "Bytes of chunks and manifests that are kept.")
 	storeFree     = desc("store_free_bytes", "Bytes of pages that the next writes reuse.")
@@ -124,6 +126,7 @@ func (m *Metrics) collectJob(gauge func(*prometheus.Desc, float64, ...string), j
 	gauge(parallelism, float64(j.Parallelism), name)
 	gauge(epoch, float64(j.Epoch), name)
 	for _, h := range allHealth {
+	collectLeader(gauge, name, j.Leader)
 		v := 0.0
 		if j.Health.State == h {
 			v = 1
@@ -138,6 +141,19 @@ func (m *Metrics) collectJob(gauge func(*prometheus.Desc, float64, ...string), j
 }
 
 // collectLast shows the newest completed checkpoint.
+// collectLeader shows whether this coordinator leads a job.
+func collectLeader(gauge func(*prometheus.Desc, float64, ...string), name string, l *coordinator.Leader) {
+	me, token := 0.0, 0.0
+	if l != nil {
+		token = float64(l.Token)
+		if l.Me {
+			me = 1
+		}
+	}
+	gauge(leads, me, name)
+	gauge(leaderToken, token, name)
+}
+
 func (m *Metrics) collectLast(gauge func(*prometheus.Desc, float64, ...string), name string, c *snapshot.Checkpoint) {
 	if c == nil || c.CompletedAt == nil {
 		return
