@@ -52,7 +52,7 @@ type Hook struct {
 	Jobs    []string     `yaml:"jobs"`    // all when left out
 	Timeout Duration     `yaml:"timeout"` // of one try
 	Tries   int          `yaml:"tries"`   // at most
-	MaxAge  Duration     `yaml:"maxAge"`  // what is older isn't delivered any more
+	MaxAge  Duration     `yaml:"maxAge"`  // so long after it happened it isn't tried again
 }
 
 // Header is one header of a request. A secret stands in a file or in an

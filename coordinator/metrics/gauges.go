@@ -87,6 +87,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		m.collectJob(gauge, j)
 		ch <- prometheus.MustNewConstMetric(skipped, prometheus.CounterValue, float64(j.SkippedTicks), label(j.Name))
 	}
+	m.collectAlarms(ch)
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	s, err := m.store(ctx)
@@ -126,7 +127,7 @@ func (m *Metrics) collectJob(gauge func(*prometheus.Desc, float64, ...string), j
 	gauge(parallelism, float64(j.Parallelism), name)
 	gauge(epoch, float64(j.Epoch), name)
 	for _, h := range allHealth {
-	collectLeader(gauge, name, j.Leader)
+		collectLeader(gauge, name, j.Leader)
 		v := 0.0
 		if j.Health.State == h {
 			v = 1

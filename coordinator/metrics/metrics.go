@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"keyframe/coordinator"
+	"keyframe/coordinator/alarm"
 	"keyframe/snapshot"
 )
 
@@ -25,6 +26,8 @@ type Metrics struct {
 	jobs     func() []coordinator.JobStatus
 	store    func(context.Context) (snapshot.StoreStats, error)
 	now      func() time.Time
+	hooks    func() []alarm.HookStatus // nil when there are no alarms
+	beats    func() alarm.HeartbeatStatus
 
 	triggered *prometheus.CounterVec
 	attempts  *prometheus.CounterVec
