@@ -126,8 +126,8 @@ func (m *Metrics) collectJob(gauge func(*prometheus.Desc, float64, ...string), j
 	gauge(inDoubt, float64(len(j.InDoubt)), name)
 	gauge(parallelism, float64(j.Parallelism), name)
 	gauge(epoch, float64(j.Epoch), name)
+	collectLeader(gauge, name, j.Leader)
 	for _, h := range allHealth {
-		collectLeader(gauge, name, j.Leader)
 		v := 0.0
 		if j.Health.State == h {
 			v = 1
@@ -141,7 +141,6 @@ func (m *Metrics) collectJob(gauge func(*prometheus.Desc, float64, ...string), j
 	m.collectLast(gauge, name, j.Last)
 }
 
-// collectLast shows the newest completed checkpoint.
 // collectLeader shows whether this coordinator leads a job.
 func collectLeader(gauge func(*prometheus.Desc, float64, ...string), name string, l *coordinator.Leader) {
 	me, token := 0.0, 0.0
@@ -155,6 +154,7 @@ func collectLeader(gauge func(*prometheus.Desc, float64, ...string), name string
 	gauge(leaderToken, token, name)
 }
 
+// collectLast shows the newest completed checkpoint.
 func (m *Metrics) collectLast(gauge func(*prometheus.Desc, float64, ...string), name string, c *snapshot.Checkpoint) {
 	if c == nil || c.CompletedAt == nil {
 		return
