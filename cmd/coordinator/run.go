@@ -167,13 +167,11 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 	}
 	defer closeAudit(auditor, d.log)
 	events, m := &api.EventLog{}, metrics.New(time.Now)
-	told := coordinator.Listeners{logEvents(d.log), events, m, auditor}
-	hooks, endHooks := d.startHooks(told)
-	defer endHooks()
 	c := coordinator.New(coordinator.Options{
 		Store: d.db, Journal: d.db.Journal(), Backend: d.backend, Jobs: d.file.Jobs,
-		Listener: coordinator.Listeners{told, hooks},
+		Listener: coordinator.Listeners{logEvents(d.log), events, m, auditor},
 		Upkeep:   d.db, CompactAbove: d.file.Store.CompactAbove, Copies: d.file.Store.CopyPaths(), DrillTarget: d.drills,
+		Lease: coordinator.Lease{TTL: time.Duration(d.file.Lease.TTL), Owner: d.owner()},
 	})
 	m.Watch(c.Jobs, c.StoreStats)
 	server := api.NewServer(api.Options{Coordinator: c, Events: events, Metrics: m.Handler(), Version: versionText(),
@@ -188,7 +186,6 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 			d.log.Warn(err.Error())
 		}
 	}
-	defer d.startHeartbeat(c, hooks, m, told)()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	d.log.Info("started", "version", versionText(), "api", d.file.API.Listen, "state", d.backend.Server(), "store", d.file.Store.Path, "jobs", len(d.file.Jobs))
@@ -203,6 +200,20 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 	}
 	d.stop(c, server)
 	return serveErr
+}
+
+// owner is what other coordinators are told of this one. Without a host name
+// or a working directory it is told less, and after a kill it waits for its own
+// lease.
+func (d *daemon) owner() statebackend.Owner {
+	o := statebackend.Owner{PID: os.Getpid(), Address: d.file.API.Listen}
+	if host, err := os.Hostname(); err == nil {
+		o.Host = host
+	}
+	if path, err := filepath.Abs(d.file.Store.Path); err == nil {
+		o.Store = path
+	}
+	return o
 }
 
 // stop ends the actors first, so that callers who wait for their operation
@@ -257,7 +268,7 @@ func levelOf(e coordinator.Event) hclog.Level {
 		return hclog.Error
 	case e.Kind == coordinator.EventTickSkipped, e.Kind == coordinator.EventCopiesFound:
 		return hclog.Warn
-	case e.Kind == coordinator.EventHealthChanged && e.Health != coordinator.HealthOK && e.Health != coordinator.HealthWaiting:
+	case e.Kind == coordinator.EventHealthChanged && e.Health != coordinator.HealthOK && e.Health != coordinator.HealthWaiting && e.Health != coordinator.HealthStandby:
 		return hclog.Warn
 	}
 	return hclog.Info
