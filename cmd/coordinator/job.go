@@ -179,6 +179,7 @@ func showJob(w io.Writer, j api.Job, now time.Time) {
 	}
 	line(w, "schedule", "%s; %d times skipped", scheduleOf(j, now), j.SkippedTicks)
 	showLast(w, j, now)
+	showDue(w, j, now)
 	if j.Undo != 0 {
 		line(w, "undo", "would restore checkpoint %d", j.Undo)
 	}
@@ -248,6 +249,19 @@ func showLast(w io.Writer, j api.Job, now time.Time) {
 	line(w, "failures", "%d in a row", j.Failures)
 	if j.Head != 0 {
 		line(w, "recovery", "of lost state would restore checkpoint %d", j.Head)
+	}
+}
+
+// showDue shows by when the next good checkpoint must be there.
+func showDue(w io.Writer, j api.Job, now time.Time) {
+	switch {
+	case j.DueAt == nil && j.NotDue != "":
+		line(w, "due", "nothing: %s", j.NotDue)
+	case j.DueAt == nil: // the schedule has come to its end
+	case j.Overdue:
+		line(w, "due", "OVERDUE since %s (%s)", when(*j.DueAt), now.Sub(*j.DueAt).Round(time.Second))
+	default:
+		line(w, "due", "a good checkpoint by %s", when(*j.DueAt))
 	}
 }
 

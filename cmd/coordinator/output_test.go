@@ -65,11 +65,12 @@ func TestNamesCantGarbleTheTerminal(t *testing.T) {
 }
 
 func TestTheDetailOfAJob(t *testing.T) {
-	next, completed := noon.Add(90*time.Second), noon.Add(-time.Hour)
+	next, completed, due := noon.Add(90*time.Second), noon.Add(-time.Hour), noon.Add(-5*time.Minute)
 	j := api.Job{
 		Name: "flights", Root: "streaming:runtime:flights", Server: "redis://h:1/0", Parallelism: 12, MaxParallelism: 128, Epoch: 7, SkippedTicks: 3,
 		Health: coordinator.Health{State: coordinator.HealthLost, Since: noon, Message: "the record is gone", Warnings: []string{"maxmemory-policy is allkeys-lru"}},
 		Config: config.Job{Checkpoint: config.Checkpoint{Schedule: "@hourly"}}, NextCheckpoint: &next, Failures: 2, Undo: 4,
+		DueAt: &due, Overdue: true,
 		Last:      &snapshot.Checkpoint{ID: 5, Name: "sp", StartedAt: completed, Keys: 1234, Elements: 56789},
 		Recovery:  &coordinator.RecoveryStatus{Since: noon, Attempts: 6, LastError: "no room"},
 		Operation: &coordinator.Status{ID: "op-1", Kind: coordinator.OpRecovery, Progress: coordinator.Progress{Phase: "stage"}},
@@ -98,10 +99,24 @@ parallelism      12 of at most 128
 schedule         @hourly, next in 1m30s; 3 times skipped
 last checkpoint  5 sp, 1h0m0s old, 1,234 keys, 56,789 elements
 failures         2 in a row
+due              OVERDUE since 2026-04-05 11:55:00Z (5m0s)
 undo             would restore checkpoint 4
 recovering       since 2026-04-05 12:00:00Z, 6 attempts; last error: no room
 now              recovery op-1: stage
 `, out.String())
+}
+
+func TestWhatIsDueOfAJob(t *testing.T) {
+	due := noon.Add(5 * time.Minute)
+	for want, j := range map[string]api.Job{
+		"due              a good checkpoint by 2026-04-05 12:05:00Z\n": {DueAt: &due},
+		"due              nothing: paused\n":                           {NotDue: "paused"},
+		"":                                                             {},
+	} {
+		var out bytes.Buffer
+		showDue(&out, j, noon)
+		require.Equal(t, want, out.String())
+	}
 }
 
 func TestTablesOfPlans(t *testing.T) {

@@ -167,9 +167,12 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 	}
 	defer closeAudit(auditor, d.log)
 	events, m := &api.EventLog{}, metrics.New(time.Now)
+	told := coordinator.Listeners{logEvents(d.log), events, m, auditor}
+	hooks, endHooks := d.startHooks(told)
+	defer endHooks()
 	c := coordinator.New(coordinator.Options{
 		Store: d.db, Journal: d.db.Journal(), Backend: d.backend, Jobs: d.file.Jobs,
-		Listener: coordinator.Listeners{logEvents(d.log), events, m, auditor},
+		Listener: coordinator.Listeners{told, hooks},
 		Upkeep:   d.db, CompactAbove: d.file.Store.CompactAbove, Copies: d.file.Store.CopyPaths(), DrillTarget: d.drills,
 		Lease: coordinator.Lease{TTL: time.Duration(d.file.Lease.TTL), Owner: d.owner()},
 	})
@@ -186,6 +189,7 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 			d.log.Warn(err.Error())
 		}
 	}
+	defer d.startHeartbeat(c, hooks, m, told)()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	d.log.Info("started", "version", versionText(), "api", d.file.API.Listen, "state", d.backend.Server(), "store", d.file.Store.Path, "jobs", len(d.file.Jobs))
