@@ -25,11 +25,19 @@ func auditedService(t *testing.T) (*service, *Auditor) {
 	a := NewAuditor(audit.New(filepath.Join(t.TempDir(), "audit"), audit.Options{}), func(err error) { t.Log(err) })
 	s := newService(t, withKeys, func(o *Options) { o.Audit, o.Token = a, secret })
 	t.Cleanup(func() {
+		closed(t, a)
 		r, err := a.log.Verify(context.Background())
 		require.NoError(t, err)
 		require.True(t, r.OK, r.Problems)
 	})
 	return s, a
+}
+
+// closed ends an auditor; a second time changes nothing.
+func closed(t *testing.T, a *Auditor) {
+	t.Helper()
+	_, err := a.Close(context.Background())
+	require.NoError(t, err)
 }
 
 // lines are all lines of the log without the request ids and chain, by JSON.
@@ -152,6 +160,7 @@ func TestWhatWasRefusedIsWrittenOnceInAWhile(t *testing.T) {
 func TestWithoutAnAuditLogNothingIsChanged(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "later")
 	a := NewAuditor(audit.New(filepath.Join(dir, "audit"), audit.Options{}), nil)
+	t.Cleanup(func() { closed(t, a) })
 	s := newService(t, func(o *Options) { o.Audit = a })
 	r := s.ask("PUT", "/v1/jobs/flights", `{"name":"flights"}`)
 	require.Equal(t, 503, r.status, r.body)
