@@ -71,6 +71,7 @@ func TestTheDetailOfAJob(t *testing.T) {
 		Health: coordinator.Health{State: coordinator.HealthLost, Since: noon, Message: "the record is gone", Warnings: []string{"maxmemory-policy is allkeys-lru"}},
 		Config: config.Job{Checkpoint: config.Checkpoint{Schedule: "@hourly"}}, NextCheckpoint: &next, Failures: 2, Undo: 4,
 		DueAt: &due, Overdue: true,
+		Leader:    &coordinator.Leader{ID: "0a1b", Host: "h2\x1b", Address: "127.0.0.1:7071", Since: noon, Token: 9},
 		Last:      &snapshot.Checkpoint{ID: 5, Name: "sp", StartedAt: completed, Keys: 1234, Elements: 56789},
 		Recovery:  &coordinator.RecoveryStatus{Since: noon, Attempts: 6, LastError: "no room"},
 		Operation: &coordinator.Status{ID: "op-1", Kind: coordinator.OpRecovery, Progress: coordinator.Progress{Phase: "stage"}},
@@ -85,6 +86,7 @@ state            redis://h:1/0 under streaming:runtime:flights
 health           lost since 2026-04-05 12:00:00Z
                  the record is gone
 warning          maxmemory-policy is allkeys-lru
+leader           another coordinator (0a1b) on "h2\x1b", API at 127.0.0.1:7071, since 2026-04-05 12:00:00Z, token 9
 epoch            7
 parallelism      12 of at most 128
                  subtask 0: key groups 0 to 9

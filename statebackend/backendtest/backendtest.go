@@ -105,6 +105,7 @@ var parts = []struct {
 	{"lease of the same store", testLeaseOfTheSameStore},
 	{"tokens only grow", testTokensOnlyGrow},
 	{"fence", testFence},
+	{"late flip", testLateFlip},
 	{"cut of a deposed leader", testCutOfADeposed},
 	{"resolve while it could flip", testResolveWhileItCouldFlip},
 	{"history of leases", testLeaseHistory},

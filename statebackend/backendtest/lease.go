@@ -1,11 +1,11 @@
 package backendtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -130,59 +130,84 @@ func testTokensOnlyGrow(t *testing.T, h Harness) {
 	require.Equal(t, uint64(43), lead(t, h, job, c).Token, "the server came back empty and doesn't know")
 }
 
+// lateFlip is a restore that was staged and proved by a leader who was then
+// deposed.
+type lateFlip struct {
+	led    context.Context // with the old lease
+	old    statebackend.Lease
+	now    statebackend.Lease
+	req    statebackend.RestoreRequest
+	staged statebackend.Staging
+	before map[string]statebackend.KeySummary
+}
+
+func lateFlipOf(t *testing.T, h Harness) lateFlip {
+	fill(t, h, job, "lease")
+	_, keys := cutOf(t, h, job)
+	f := lateFlip{old: lead(t, h, job, claim("old"))}
+	f.led = statebackend.WithLease(ctxOf(t), f.old)
+	rec, err := h.Backend.Adopt(f.led, job, "incarnation-lease", assignment())
+	require.NoError(t, err)
+	require.NoError(t, h.Backend.Note(f.led, job, "incarnation-lease", statebackend.Notes{Attempt: 3}))
+	f.req = request(t, h, job, "late")
+	f.req.Epoch, f.req.NewEpoch = rec.Epoch, rec.Epoch+1
+	f.staged, err = h.Backend.Stage(f.led, f.req)
+	require.NoError(t, err)
+	require.NoError(t, snapshot.Replay(keys, f.staged))
+	require.NoError(t, f.staged.Prove(f.led))
+	require.NoError(t, h.Backend.Release(f.led, f.old))
+	f.now = lead(t, h, job, claim("new"))
+	f.before = f.live(t, h)
+	return f
+}
+
+// live is everything but what is staged and the lease itself.
+func (lateFlip) live(t *testing.T, h Harness) map[string]statebackend.KeySummary {
+	return dump(t, h, job.Staging("late"), job.Lease())
+}
+
 // testFence: each write of a deposed leader, and of who has no lease at all, is
 // refused and changes nothing.
 func testFence(t *testing.T, h Harness) {
-	fill(t, h, job, "lease")
-	_, keys := cutOf(t, h, job)
-	old := lead(t, h, job, claim("old"))
-	led := statebackend.WithLease(ctxOf(t), old)
-	rec, err := h.Backend.Adopt(led, job, "incarnation-lease", assignment())
-	require.NoError(t, err)
-	require.NoError(t, h.Backend.Note(led, job, "incarnation-lease", statebackend.Notes{Attempt: 3}))
-	req := request(t, h, job, "late")
-	req.Epoch, req.NewEpoch = rec.Epoch, rec.Epoch+1
-	staged, err := h.Backend.Stage(led, req)
-	require.NoError(t, err)
-	require.NoError(t, snapshot.Replay(keys, staged))
-	require.NoError(t, staged.Prove(led))
-
-	require.NoError(t, h.Backend.Release(led, old))
-	now := lead(t, h, job, claim("new"))
-	before := dump(t, h, job.Staging("late"), job.Lease())
+	f := lateFlipOf(t, h)
 	for name, ctx := range map[string]context.Context{
-		"deposed": led, "no lease": ctxOf(t),
-		"another job's": statebackend.WithLease(ctxOf(t), statebackend.Lease{Job: statebackend.Job{Prefix: "p", Name: "n"}, Holder: "new", Token: now.Token}),
-		"forged":        statebackend.WithLease(ctxOf(t), statebackend.Lease{Job: job, Holder: "old", Token: now.Token}),
+		"deposed": f.led, "no lease": ctxOf(t),
+		"another job's": statebackend.WithLease(ctxOf(t), statebackend.Lease{Job: statebackend.Job{Prefix: "p", Name: "n"}, Holder: "new", Token: f.now.Token}),
+		"forged":        statebackend.WithLease(ctxOf(t), statebackend.Lease{Job: job, Holder: "old", Token: f.now.Token}),
 	} {
 		_, err := h.Backend.Adopt(ctx, job, "incarnation-lease", assignment())
 		fencedBy(t, err, owner("new"))
 		fencedBy(t, h.Backend.Note(ctx, job, "incarnation-lease", statebackend.Notes{Attempt: 9}), owner("new"))
-		other := req
+		other := f.req
 		other.ID = "other"
 		_, err = h.Backend.Stage(ctx, other)
 		fencedBy(t, err, owner("new"))
-		require.Equal(t, before, dump(t, h, job.Staging("late"), job.Lease()), name)
+		require.Equal(t, f.before, f.live(t, h), name)
 	}
-	_, err = staged.Flip(statebackend.WithLease(ctxOf(t), now))
-	fencedBy(t, err, owner("new"))
-	require.Equal(t, before, dump(t, h, job.Staging("late"), job.Lease()), "a late flip changes nothing")
+}
 
-	// The deposed one removes what it staged, and leaves the mark to the leader.
-	flipped, err := h.Backend.Resolve(led, job, "late")
+// testLateFlip: it changes nothing. Who made it removes what it staged, and
+// leaves the mark to the leader.
+func testLateFlip(t *testing.T, h Harness) {
+	f := lateFlipOf(t, h)
+	_, err := f.staged.Flip(statebackend.WithLease(ctxOf(t), f.now))
+	fencedBy(t, err, owner("new"))
+	require.Equal(t, f.before, f.live(t, h))
+	flipped, err := h.Backend.Resolve(f.led, job, "late")
 	require.NoError(t, err)
 	require.False(t, flipped)
-	require.False(t, slices.ContainsFunc(h.Keys(t), func(k string) bool { return strings.HasPrefix(k, job.Staging("late")) }))
-	g, err := h.Backend.Look(led, job)
+	noneStaged(t, h, job)
+	g, err := h.Backend.Look(f.led, job)
 	require.NoError(t, err)
 	require.NotNil(t, g.Record.Restore)
-	require.Equal(t, old.Token, g.Record.Restore.Token)
-	_, err = h.Backend.Resolve(statebackend.WithLease(led, now), job, "late")
+	require.Equal(t, f.old.Token, g.Record.Restore.Token)
+	require.Equal(t, owner("new"), g.Leader.Owner)
+	_, err = h.Backend.Resolve(statebackend.WithLease(f.led, f.now), job, "late")
 	require.NoError(t, err)
-	g, err = h.Backend.Look(led, job)
+	g, err = h.Backend.Look(f.led, job)
 	require.NoError(t, err)
 	require.Nil(t, g.Record.Restore)
-	require.NoError(t, staged.Abort(led))
+	require.NoError(t, f.staged.Abort(f.led))
 }
 
 // testCutOfADeposed: a cut only reads, but its mark is a write.
@@ -240,71 +265,101 @@ type event struct {
 	ended    bool
 }
 
+// recorder writes a history down. Its clock orders what one call certainly did
+// before another began.
+type recorder struct {
+	mu      sync.Mutex
+	clock   int64
+	history []event
+}
+
+func (r *recorder) tick() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clock++
+	return r.clock
+}
+
+// saw does one thing under a lease and keeps it when it worked.
+func (r *recorder) saw(l *statebackend.Lease, ended bool, do func() error) error {
+	from := r.tick()
+	if err := do(); err != nil {
+		return err
+	}
+	to := r.tick()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.history = append(r.history, event{holder: l.Holder, token: l.Token, from: from, to: to, ended: ended})
+	return nil
+}
+
+// term acquires, renews, writes and releases, and gives ErrNotLeader when
+// somebody else leads.
+func (r *recorder) term(ctx context.Context, b statebackend.Backend, id string) error {
+	l := statebackend.Lease{Job: job, Holder: id}
+	err := r.saw(&l, false, func() error {
+		got, err := b.Acquire(ctx, job, claim(id))
+		l.Token = got.Token
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	note := func() error {
+		return b.Note(statebackend.WithLease(ctx, l), job, "inc", statebackend.Notes{Attempt: snapshot.ID(l.Token)})
+	}
+	for _, step := range []struct {
+		ended bool
+		do    func() error
+	}{
+		{false, func() error { return b.Renew(ctx, l, leaseTTL) }},
+		{false, note},
+		{true, func() error { return b.Release(ctx, l) }},
+	} {
+		if err := r.saw(&l, step.ended, step.do); err != nil {
+			return fmt.Errorf("in the term of token %d: %v", l.Token, err) // not as ErrNotLeader
+		}
+	}
+	if err := note(); !errors.Is(err, statebackend.ErrNotLeader) {
+		return fmt.Errorf("a write after the release of token %d: %v", l.Token, err)
+	}
+	return nil
+}
+
 // testLeaseHistory lets many claimants acquire, renew, write and release at
-// once, and checks the history: one holder per token, tokens that grow with
-// real time, and no write of a term after another's has begun.
+// once, and checks the history.
 func testLeaseHistory(t *testing.T, h Harness) {
 	const claimants, rounds = 8, 25
-	ctx := ctxOf(t)
+	ctx, r := ctxOf(t), &recorder{}
 	first := lead(t, h, job, claim("first"))
 	_, err := h.Backend.Adopt(statebackend.WithLease(ctx, first), job, "inc", assignment())
 	require.NoError(t, err)
 	require.NoError(t, h.Backend.Release(ctx, first))
-	var mu sync.Mutex
-	var clock int64
-	var history []event
-	tick := func() int64 { mu.Lock(); defer mu.Unlock(); clock++; return clock }
-	keep := func(e event) { e.to = tick(); mu.Lock(); defer mu.Unlock(); history = append(history, e) }
 	errs := make(chan error, claimants)
 	for n := range claimants {
 		go func() {
-			errs <- func() error {
-				id := fmt.Sprintf("claimant%d", n)
-				for round := range rounds {
-					began := tick()
-					got, err := h.Backend.Acquire(ctx, job, claim(id))
-					if errors.Is(err, statebackend.ErrNotLeader) {
-						continue
-					}
-					if err != nil {
-						return err
-					}
-					keep(event{holder: id, token: got.Token, from: began})
-					l := statebackend.Lease{Job: job, Holder: id, Token: got.Token}
-					began = tick()
-					if err := h.Backend.Renew(ctx, l, leaseTTL); err != nil {
-						return err
-					}
-					keep(event{holder: id, token: got.Token, from: began})
-					began = tick()
-					if err := h.Backend.Note(statebackend.WithLease(ctx, l), job, "inc", statebackend.Notes{Attempt: snapshot.ID(got.Token)}); err != nil {
-						return err
-					}
-					keep(event{holder: id, token: got.Token, from: began})
-					began = tick()
-					if err := h.Backend.Release(ctx, l); err != nil {
-						return err
-					}
-					keep(event{holder: id, token: got.Token, from: began, ended: true})
-					if err := h.Backend.Note(statebackend.WithLease(ctx, l), job, "inc", statebackend.Notes{Attempt: snapshot.ID(got.Token)}); !errors.Is(err, statebackend.ErrNotLeader) {
-						return fmt.Errorf("round %d: a write after the release: %v", round, err)
-					}
-				}
-				return nil
-			}()
+			var err error
+			for round := 0; round < rounds && (err == nil || errors.Is(err, statebackend.ErrNotLeader)); round++ {
+				err = r.term(ctx, h.Backend, fmt.Sprintf("claimant%d", n))
+			}
+			if errors.Is(err, statebackend.ErrNotLeader) {
+				err = nil
+			}
+			errs <- err
 		}()
 	}
 	for range claimants {
 		require.NoError(t, <-errs)
 	}
-	require.NotEmpty(t, history)
-	require.NoError(t, checkHistory(history))
-	last := slices.MaxFunc(history, func(a, b event) int { return int(a.token) - int(b.token) })
+	require.NotEmpty(t, r.history)
+	require.NoError(t, checkHistory(r.history))
+	last := slices.MaxFunc(r.history, func(a, b event) int { return cmp.Compare(a.token, b.token) })
 	g, err := h.Backend.Look(ctx, job)
 	require.NoError(t, err)
 	require.Equal(t, snapshot.ID(last.token), g.Record.Attempt, "the last write is the last term's")
-	require.Error(t, checkHistory(append(history, event{holder: "thief", token: last.token, from: clock, to: clock + 1})))
-	require.Error(t, checkHistory(append(history, event{holder: "ghost", token: 1, from: clock + 2, to: clock + 3})))
+	// The checker itself can say no.
+	require.Error(t, checkHistory(append(r.history, event{holder: "thief", token: last.token, from: r.clock, to: r.clock + 1})))
+	require.Error(t, checkHistory(append(r.history, event{holder: "first", token: 1, from: r.clock + 2, to: r.clock + 3})))
 }
 
 // checkHistory finds what no single order of the calls can explain: a token
