@@ -133,6 +133,10 @@ func (l *lab) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// A coordinator that was measured may have led the job to its end.
+	if err := l.server.client.Del(ctx, job.Lease()).Err(); err != nil {
+		return fmt.Errorf("end an earlier lease: %w", err)
+	}
 	_, err = l.backend.Adopt(ctx, job, incarnation, statebackend.Assignment{
 		MaxParallelism: maxParallelism, Parallelism: l.spec.Parallelism, Hash: rule.Hash, Ranges: ranges})
 	return err

@@ -116,7 +116,7 @@ func (s *server) empty(ctx context.Context) error {
 // digest tells the server's data without the coordinator's own keys, which it
 // removes.
 func (s *server) digest(ctx context.Context) (string, error) {
-	if err := s.client.Del(ctx, job.Record(), job.Assignment()).Err(); err != nil {
+	if err := s.client.Del(ctx, job.Record(), job.Assignment(), job.Lease()).Err(); err != nil {
 		return "", fmt.Errorf("remove the coordinator's keys: %w", err)
 	}
 	d, err := s.client.Do(ctx, "debug", "digest").Text()
