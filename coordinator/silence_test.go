@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,12 +80,12 @@ func TestSilenceIsToldOnceAndSoIsItsEnd(t *testing.T) {
 // hung is a backend whose cuts end when the test does, whatever their deadline.
 type hung struct {
 	statebackend.Backend
-	on  bool
+	on  atomic.Bool
 	end chan struct{}
 }
 
 func (h *hung) Cut(ctx context.Context, r statebackend.CutRequest, s snapshot.Sink) (statebackend.Cut, error) {
-	if h.on {
+	if h.on.Load() {
 		<-h.end
 		return statebackend.Cut{}, statebackend.ErrUnreachable
 	}
@@ -96,14 +97,14 @@ func TestACheckpointThatHangsIsSilenceToo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		punctual(w)
 		w.pass(15 * time.Second)
-		h.on = true
+		h.on.Store(true)
 		w.pass(time.Minute)
 		s := w.status()
 		require.Equal(t, OpCheckpoint, s.Operation.Kind, "the actor is busy with it")
 		require.Empty(t, w.seen(EventCheckpointFailed))
 		require.True(t, s.Overdue)
 		require.Len(t, w.seen(EventCheckpointOverdue), 1)
-		h.on = false
+		h.on.Store(false)
 		close(h.end)
 		w.pass(15 * time.Second)
 		require.Len(t, w.seen(EventCheckpointOverdueEnded), 1)
@@ -226,7 +227,7 @@ func TestAJobWithoutStateIsOverdueInTheEnd(t *testing.T) {
 // The wall clock jumps; what has passed is measured by another.
 func TestAClockThatJumpsRaisesNoAlarmAndHidesNone(t *testing.T) {
 	d := &deaf{}
-	var jump time.Duration
+	var jump atomic.Int64
 	inBubble(t, func(t *testing.T, w *world) {
 		punctual(w)
 		w.pass(15 * time.Second)
@@ -239,16 +240,16 @@ func TestAClockThatJumpsRaisesNoAlarmAndHidesNone(t *testing.T) {
 			return overdue
 		}
 		require.False(t, judge())
-		jump = 3 * time.Hour
+		jump.Store(int64(3 * time.Hour))
 		require.False(t, judge(), "forward")
-		jump = -3 * time.Hour
+		jump.Store(int64(-3 * time.Hour))
 		d.off.Store(true)
 		require.False(t, judge())
 		w.pass(time.Minute)
 		require.True(t, judge(), "backward")
 	}, func(o *Options) {
 		d.Backend = o.Backend
-		o.Backend, o.Now = d, func() time.Time { return time.Now().Add(jump).UTC() }
+		o.Backend, o.Now = d, func() time.Time { return time.Now().Add(time.Duration(jump.Load())).UTC() }
 	})
 }
 
@@ -270,4 +271,27 @@ func TestWhoStandsByIsNotOverdue(t *testing.T) {
 		b.close()
 		a.open()
 	}, owned("a", "/a", nil))
+}
+
+// Before the first look it isn't known whether this coordinator leads: what its
+// own store holds may be old because another one took the newer ones.
+func TestAnOldHistoryIsNoSilenceBeforeTheFirstLook(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		punctual(w)
+		w.pass(15 * time.Second)
+		j, err := w.c.find("flights")
+		require.NoError(t, err)
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		old := *j.good
+		old.CompletedAt = new(old.CompletedAt.Add(-time.Hour))
+		good, health := j.good, j.health
+		j.good = &old
+		_, overdue := j.dueLocked()
+		require.True(t, overdue)
+		j.health.State = HealthStarting
+		_, overdue = j.dueLocked()
+		require.False(t, overdue)
+		j.good, j.health = good, health
+	})
 }

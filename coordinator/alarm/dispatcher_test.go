@@ -85,7 +85,7 @@ func TestTriesComeEverMoreSeldom(t *testing.T) {
 		require.Equal(t, []coordinator.EventKind{coordinator.EventHookFailed, coordinator.EventHookFailed}, l.kinds(), "at the first failure, and when it is given up")
 		require.Contains(t, l.text(), "given up after 12 tries")
 
-		r.answer = nil
+		r.answers(nil)
 		d.OnEvent(event(coordinator.EventRecovered, "flights"))
 		synctest.Wait()
 		last := r.requests()[12].notice
@@ -110,12 +110,7 @@ func TestWhatIsTooOldIsGivenUp(t *testing.T) {
 
 func TestAHookThatHangsLosesTheOldestAndSaysSo(t *testing.T) {
 	r := &receiver{}
-	open := false
-	r.answer = func(_ int, _ http.ResponseWriter, req *http.Request) {
-		if !open {
-			<-req.Context().Done()
-		}
-	}
+	r.answers(func(_ int, _ http.ResponseWriter, req *http.Request) { <-req.Context().Done() })
 	bubble(t, r, config.Hook{Timeout: config.Duration(10 * time.Second)}, 3, func(t *testing.T, d *Dispatcher, l *told) {
 		for range 10 {
 			d.OnEvent(event(coordinator.EventCheckpointFailed, "flights"))
@@ -125,7 +120,7 @@ func TestAHookThatHangsLosesTheOldestAndSaysSo(t *testing.T) {
 		require.Equal(t, HookStatus{Name: "hook1", Target: "http://receiver.example", Queued: 3, Dropped: 6}, s)
 		time.Sleep(10500 * time.Millisecond)
 		require.Contains(t, d.Hooks()[0].LastError, "no answer within 10s")
-		open = true
+		r.answers(nil)
 		time.Sleep(time.Minute)
 		s = d.Hooks()[0]
 		require.Equal(t, uint64(4), s.Delivered)
@@ -169,11 +164,11 @@ func TestAtTheStopEachNoticeIsTriedOnceMore(t *testing.T) {
 			d.OnEvent(event(coordinator.EventStateLost, "flights"))
 		}
 		time.Sleep(100 * time.Millisecond)
-		r.answer = func(n int, w http.ResponseWriter, _ *http.Request) {
+		r.answers(func(n int, w http.ResponseWriter, _ *http.Request) {
 			if r.requests()[n].notice.Seq == 2 {
 				w.WriteHeader(500)
 			}
-		}
+		})
 		began := time.Now()
 		shut(d)
 		require.Zero(t, time.Since(began))

@@ -60,9 +60,8 @@ func (w *wire) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // receiver is the other end of hooks and heartbeats. What it answers is the
 // test's to say.
 type receiver struct {
-	answer func(n int, w http.ResponseWriter, r *http.Request) // n counts requests from 0 on; nil is 200
-
 	mu     sync.Mutex
+	answer func(n int, w http.ResponseWriter, r *http.Request) // n counts requests from 0 on; nil is 200
 	all    []request
 	server *http.Server
 }
@@ -84,10 +83,18 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	n := len(r.all)
 	r.all = append(r.all, got)
+	answer := r.answer
 	r.mu.Unlock()
-	if r.answer != nil {
-		r.answer(n, w, req)
+	if answer != nil {
+		answer(n, w, req)
 	}
+}
+
+// answers changes what is answered from now on.
+func (r *receiver) answers(f func(n int, w http.ResponseWriter, r *http.Request)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = f
 }
 
 func (r *receiver) requests() []request {
@@ -163,6 +170,3 @@ func shut(d *Dispatcher) {
 	defer cancel()
 	d.Close(ctx)
 }
-
-// settled tells that a hook has nothing to do any more.
-func settled(s HookStatus, put uint64) bool { return s.Delivered+s.GivenUp+s.Dropped == put }

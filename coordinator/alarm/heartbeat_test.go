@@ -110,12 +110,12 @@ func TestAFailureIsReportedWhereThatIsAskedFor(t *testing.T) {
 
 func TestAHeartbeatThatFailsIsTriedAgainSoon(t *testing.T) {
 	beating(t, config.Heartbeat{Every: config.Duration(time.Hour)}, func(t *testing.T, h *Heartbeat, _ *jobs, r *receiver, l *told) {
-		r.answer = status(502)
+		r.answers(status(502))
 		time.Sleep(35 * time.Second)
 		require.Len(t, r.requests(), 3)
 		require.Equal(t, []coordinator.EventKind{coordinator.EventHeartbeatFailed}, l.kinds(), "told once")
 		require.Contains(t, l.text(), "http://beats.example: it answered 502")
-		r.answer = nil
+		r.answers(nil)
 		time.Sleep(10 * time.Second)
 		require.Equal(t, coordinator.EventHeartbeatBack, l.kinds()[1])
 		require.Equal(t, HeartbeatStatus{On: true, Sent: 1, Failed: 3}, h.Status())

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,27 +37,27 @@ func TestWhatAReceiverMayAnswer(t *testing.T) {
 	r := &receiver{}
 	server := httptest.NewServer(r)
 	defer server.Close()
-	var at int
-	r.answer = func(_ int, w http.ResponseWriter, req *http.Request) {
+	var at atomic.Int64
+	r.answers(func(_ int, w http.ResponseWriter, req *http.Request) {
 		switch {
 		case req.URL.Path == "/arrived":
 		case strings.HasPrefix(req.URL.Path, "/far"):
-			http.Redirect(w, req, elsewhere.URL+"/geheim", at)
+			http.Redirect(w, req, elsewhere.URL+"/geheim", int(at.Load()))
 		case req.URL.Path == "/loop":
-			http.Redirect(w, req, "/loop", at)
+			http.Redirect(w, req, "/loop", int(at.Load()))
 		case req.URL.Path == "/near":
-			http.Redirect(w, req, "/arrived", at)
+			http.Redirect(w, req, "/arrived", int(at.Load()))
 		case req.URL.Path == "/flood":
-			w.WriteHeader(at)
+			w.WriteHeader(int(at.Load()))
 			for range 1000 {
 				if _, err := io.WriteString(w, strings.Repeat("geheim", 1000)); err != nil {
 					return
 				}
 			}
 		default:
-			w.WriteHeader(at)
+			w.WriteHeader(int(at.Load()))
 		}
-	}
+	})
 	for _, c := range []struct {
 		path string
 		code int
@@ -70,7 +71,7 @@ func TestWhatAReceiverMayAnswer(t *testing.T) {
 		{"/far", 307, "it answered 307 and points to " + elsewhere.URL + ": set the URL"}, {"/far", 301, "301"},
 		{"/loop", 307, "307"},
 	} {
-		at = c.code
+		at.Store(int64(c.code))
 		err := sent(t, server.URL+c.path)
 		if c.want == "" {
 			require.NoError(t, err, "%+v", c)
