@@ -64,10 +64,7 @@ func (c *Coordinator) PlanRestore(ctx context.Context, name string, req RestoreR
 	if err != nil {
 		return restore.Plan{}, err
 	}
-	// An error here comes again, with its reason, when the state is needed.
-	if _, v, err := j.glance(ctx); err == nil {
-		r.Recovery = v.health.Lost() || v.health == HealthWaiting
-	}
+	r.Recovery = j.lostNow(ctx)
 	plan, err := j.restorer().Plan(ctx, r, nil)
 	if err != nil {
 		return restore.Plan{}, Explain(err)

@@ -219,6 +219,20 @@ func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
 	return g, nil
 }
 
+// lostNow looks once beside the actor and tells whether there is state to lose.
+// It writes nothing; what it sees shows in the job's health, unless somebody
+// else leads. An error comes again, with its reason, when the state is needed.
+func (j *job) lostNow(ctx context.Context) bool {
+	g, v, err := j.glance(ctx)
+	if err != nil {
+		return false
+	}
+	if j.leading() != nil {
+		j.setHealth(v.health, v.message, slices.Concat(g.Warnings, j.c.copyWarnings(j.config().Name), j.shrinkWarnings()))
+	}
+	return v.health.Lost() || v.health == HealthWaiting
+}
+
 // mend writes what the record lacks.
 func (j *job) mend(ctx context.Context, g *statebackend.Glimpse, v verdict) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)

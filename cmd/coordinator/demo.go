@@ -108,7 +108,7 @@ func deleteJobKeys(ctx context.Context, b statebackend.Backend, job statebackend
 	if err != nil {
 		return err
 	}
-	for _, key := range []string{job.Record(), job.Index(), job.Registry(), job.OperatorStates(), job.Assignment()} {
+	for _, key := range []string{job.Record(), job.Index(), job.Registry(), job.OperatorStates(), job.Assignment(), job.Lease()} {
 		cmds = append(cmds, statebackend.Command(statebackend.OpDel, key))
 	}
 	_, err = b.Do(ctx, cmds...)

@@ -73,7 +73,7 @@ func TestMemoryIsBoundedWhateverTheState(t *testing.T) {
 	d.awaitRecovery()
 	d.memory(s, "recovery", began)
 	d.stop()
-	require.NoError(t, c.Del(t.Context(), job.Record(), job.Assignment()).Err())
+	require.NoError(t, c.Del(t.Context(), job.Record(), job.Assignment(), job.Lease()).Err())
 	require.Equal(t, digest, wholeDigest(t, c), "everything is as it was, byte for byte")
 }
 

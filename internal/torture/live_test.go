@@ -50,7 +50,7 @@ func readLive(t *testing.T, c *redis.Client, job statebackend.Job) live {
 		l.epoch, err = strconv.ParseUint(text, 10, 64)
 		require.NoError(t, err)
 	}
-	ours := map[string]bool{job.Index(): true, job.Registry(): true, job.OperatorStates(): true, job.Record(): true, job.Assignment(): true}
+	ours := map[string]bool{job.Index(): true, job.Registry(): true, job.OperatorStates(): true, job.Record(): true, job.Assignment(): true, job.Lease(): true}
 	indexed := map[string]bool{}
 	for _, name := range l.index {
 		indexed[name] = true
