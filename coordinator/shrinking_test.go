@@ -63,11 +63,11 @@ func TestASuddenShrinkIsFlaggedAndNothingOlderIsRemoved(t *testing.T) {
 		}
 		// The two before, the first in doubt, and the two that retention keeps.
 		require.Equal(t, []snapshot.ID{1, 2, 3, 6, 7}, ids(w.history("flights")))
-		require.Equal(t, []snapshot.ID{3, 6, 7}, w.job("flights").InDoubt)
+		require.Equal(t, []snapshot.ID{3, 6, 7}, w.c.Jobs()[0].InDoubt)
 		require.Len(t, w.seen(EventCheckpointShrunk), 5)
 		require.Len(t, w.seen(EventRetentionHeld), 1, "told once")
 		w.pass(2 * time.Second)
-		warnings := strings.Join(w.job("flights").Health.Warnings, "\n")
+		warnings := strings.Join(w.c.Jobs()[0].Health.Warnings, "\n")
 		require.Contains(t, warnings, "checkpoints 3 to 7 (3 of them) are far smaller")
 		require.Contains(t, warnings, "`coordinator checkpoint accept flights 7`")
 		decisions, err := w.c.Retention(t.Context(), "flights", job.Retention)
@@ -77,7 +77,7 @@ func TestASuddenShrinkIsFlaggedAndNothingOlderIsRemoved(t *testing.T) {
 		w.close() // and all of it after a restart
 		w.open(job)
 		w.pass(2 * time.Second)
-		require.Equal(t, []snapshot.ID{3, 6, 7}, w.job("flights").InDoubt)
+		require.Equal(t, []snapshot.ID{3, 6, 7}, w.c.Jobs()[0].InDoubt)
 		require.NotNil(t, w.checkpoint("flights").Shrunk)
 
 		got := w.accept("flights", 8, "a purge")
@@ -85,11 +85,11 @@ func TestASuddenShrinkIsFlaggedAndNothingOlderIsRemoved(t *testing.T) {
 		require.Equal(t, "a purge", got.Shrunk.Note)
 		require.NotNil(t, got.Shrunk.AcceptedAt)
 		require.Equal(t, got, w.accept("flights", 8, "again"), "once is enough")
-		require.Empty(t, w.job("flights").InDoubt, "it answered for those of the same size")
+		require.Empty(t, w.c.Jobs()[0].InDoubt, "it answered for those of the same size")
 		require.Nil(t, w.checkpoint("flights").Shrunk, "what was accepted is compared with")
 		require.Equal(t, []snapshot.ID{8, 9}, ids(w.history("flights")), "retention goes on")
 		w.pass(2 * time.Second)
-		require.Empty(t, w.job("flights").Health.Warnings)
+		require.Empty(t, w.c.Jobs()[0].Health.Warnings)
 	})
 }
 
@@ -104,7 +104,7 @@ func TestAcceptingAnswersOnlyForWhatIsNoShrinkFromIt(t *testing.T) {
 		w.evict(job, 2, "hardly any")
 		w.checkpoint("flights")
 		w.accept("flights", 2, "")
-		require.Equal(t, []snapshot.ID{3}, w.job("flights").InDoubt, "20 elements are a shrink from 600 too")
+		require.Equal(t, []snapshot.ID{3}, w.c.Jobs()[0].InDoubt, "20 elements are a shrink from 600 too")
 		require.Equal(t, snapshot.ID(2), w.checkpoint("flights").Shrunk.Base, "what was accepted is the base")
 
 		_, err := w.c.Accept(t.Context(), "flights", 1, "")
@@ -140,7 +140,7 @@ func TestARecoveryPassesOverWhatIsInDoubt(t *testing.T) {
 		require.Equal(t, `"full-149"`, w.read(job, 3, 149))
 		require.Equal(t, snapshot.ID(1), w.seen(EventRecovered)[0].ID)
 		require.Contains(t, w.seen(EventRecoveryFellBack)[0].Message, "checkpoint 2 (")
-		require.Equal(t, []snapshot.ID{2}, w.job("flights").InDoubt, "still a question")
+		require.Equal(t, []snapshot.ID{2}, w.c.Jobs()[0].InDoubt, "still a question")
 
 		next := w.checkpoint("flights")
 		require.Nil(t, next.Shrunk, "compared with what was put in place")
@@ -180,7 +180,7 @@ func TestAnEvictedIndexThatWasPartlyWrittenAgainIsFlagged(t *testing.T) {
 		part.MaxParallelism = 3 // the three keys that are written at the moment
 		w.write(part, 150, "again")
 		w.pass(3 * time.Second)
-		require.Equal(t, HealthOK, w.job("flights").Health.State)
+		require.Equal(t, HealthOK, w.c.Jobs()[0].Health.State)
 		cp := w.checkpoint("flights")
 		require.EqualValues(t, 3, cp.Keys)
 		require.True(t, cp.InDoubt())

@@ -40,6 +40,8 @@ func examine(ctx context.Context, f *os.File, size int64) error {
 	}
 	s, err := scanFile(ctx, f, size)
 	switch {
+	case errors.Is(err, errNotBolt) && holdsMarks(ctx, f, size):
+		return damaged(fmt.Errorf("%w: neither of its meta pages can be read, and there are checkpoints in it", snapshot.ErrCorrupt))
 	case errors.Is(err, errNotBolt):
 		return fmt.Errorf("it is not a Keyframe store, and is left as it is: name another file (%w)", err)
 	case errors.Is(err, snapshot.ErrCorrupt):
@@ -58,7 +60,8 @@ func examine(ctx context.Context, f *os.File, size int64) error {
 
 func damaged(err error) error {
 	return fmt.Errorf("%w: the file is left as it is, and the state in Redis is not touched: "+
-		"keep it aside under another name, and start with a copy of it from a backup or with none", err)
+		"`coordinator store salvage` makes a new store of what is whole in it; or keep it aside under another name, "+
+		"and start with a copy of it from a backup or with none", err)
 }
 
 // identify holds the file's marks against ours. A bbolt file without any

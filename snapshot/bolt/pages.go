@@ -125,6 +125,7 @@ func (b bitmap) set(i uint64) { b[i/64] |= 1 << (i % 64) }
 // node is a page to parse: in the file, or inline in a bucket's value.
 type node struct {
 	r      io.ReaderAt
+	base   int64 // where it lies in the file
 	size   int64 // with its overflow
 	what   string
 	inline bool

@@ -23,16 +23,21 @@ const probeEnv = "KEYFRAME_PROBE_STORE"
 // 0 means that the probe itself fell.
 const probeDamaged = 3
 
+var errProbeHung = errors.New("bbolt doesn't come to an end with it")
+
 // probeRegistered says that this program calls MaybeProbe, so that it may run
 // itself as a probe.
 var probeRegistered atomic.Bool
 
 // MaybeProbe is to be called first thing in main (and in TestMain). Where the
-// environment names a store to probe, the process does that and exits.
+// environment names a store to probe or to salvage, the process does that and exits.
 // Otherwise it returns at once, and from then on Open lets a child process of
 // the same program open and walk a used file with bbolt before it does so
 // itself: bbolt may fall over a damaged file where no recover helps.
 func MaybeProbe() {
+	if names, ok := os.LookupEnv(salvageEnv); ok {
+		os.Exit(salvageAsChild(names, os.Stdout))
+	}
 	path, ok := os.LookupEnv(probeEnv)
 	if !ok {
 		probeRegistered.Store(true)
@@ -69,30 +74,48 @@ func walkWithBolt(path string) (problems []string, err error) {
 	return problems, err
 }
 
+// probeTime is how long a probe of size bytes may take: a child that hangs, as
+// one may in a tree that was bent into a ring, has found damage. A slow disk
+// reads some megabytes a second.
+func probeTime(size int64) time.Duration {
+	return probeLeast + time.Duration(size/(2<<20))*time.Second
+}
+
+// probeLeast is a variable for tests.
+var probeLeast = 2 * time.Minute
+
 // probeInChild runs this program as a probe of path.
-func probeInChild(ctx context.Context, path string) error {
-	self, err := os.Executable()
+func probeInChild(parent context.Context, path string) error {
+	self, err := program()
 	if err != nil {
 		return nil // as below
 	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(parent, probeTime(info.Size()), errProbeHung)
+	defer cancel()
 	var out, errs head
 	cmd := exec.CommandContext(ctx, self)
 	cmd.Env = append(os.Environ(), probeEnv+"="+path)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Start(); err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if parent.Err() != nil {
+			return parent.Err()
 		}
 		// A program that may not start another (or was replaced on disk) has
 		// only the walk by plain reads, which went well.
 		return nil
 	}
 	err = cmd.Wait()
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err == nil {
+	switch {
+	case parent.Err() != nil:
+		return parent.Err()
+	case err == nil:
 		return nil
+	case errors.Is(context.Cause(ctx), errProbeHung):
+		return damaged(fmt.Errorf("%w: %w in %s", snapshot.ErrCorrupt, errProbeHung, probeTime(info.Size())))
 	}
 	if cmd.ProcessState.ExitCode() == probeDamaged {
 		return damaged(fmt.Errorf("%w: %s", snapshot.ErrCorrupt, firstLine(out.data)))

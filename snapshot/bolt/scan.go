@@ -71,7 +71,7 @@ func (s *scan) claim(id uint64) (*node, error) {
 	if id < 2 || id >= s.meta.high {
 		return nil, fmt.Errorf("%s is outside the file's %d pages", what, s.meta.high)
 	}
-	n := &node{what: what, size: s.meta.pageSize}
+	n := &node{what: what, base: int64(id) * s.meta.pageSize, size: s.meta.pageSize}
 	n.r = io.NewSectionReader(s.r, int64(id)*s.meta.pageSize, n.size)
 	if err := n.header(); err != nil {
 		return nil, err
