@@ -80,7 +80,7 @@ func (a *app) serve(ctx context.Context, file config.File) error {
 	if err != nil {
 		return err
 	}
-	db, err := openStore(ctx, file.Store.Path)
+	db, err := openWhole(ctx, log, file.Store)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

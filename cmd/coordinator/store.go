@@ -16,6 +16,7 @@ func (a *app) storeCommand() *cli.Command {
 	return &cli.Command{Name: "store", Usage: "look after the checkpoint store", Subcommands: []*cli.Command{
 		{Name: "stats", Usage: "what the store holds", Action: a.storeStats},
 		{Name: "verify", Usage: "walk the whole store and report every problem", Action: a.storeVerify},
+		a.salvageCommand(),
 		{Name: "compact", Usage: "give back the room that deleted checkpoints left; checkpoints go on", Action: a.storeCompact, Flags: []cli.Flag{waitFlag()}},
 		{Name: "backup", Usage: "copy the store to a new file on the coordinator's host; checkpoints go on", ArgsUsage: "FILE",
 			Action: a.storeBackup, Flags: []cli.Flag{waitFlag()}}}}

@@ -76,7 +76,7 @@ func TestMinimalJobGetsItsDefaults(t *testing.T) {
 func TestEveryFieldIsRead(t *testing.T) {
 	f, err := Parse([]byte(`
 redis: {url: "unix:///run/redis.sock?db=3", tracking: keys}
-store: {path: a.db, compactAbove: 3.5}
+store: {path: a.db, compactAbove: 3.5, onDamage: refuse}
 api:   {listen: "unix:/run/keyframe.sock"}
 log:   {level: debug, json: true}
 lease: {ttl: 90s}
@@ -96,7 +96,7 @@ jobs:
 `))
 	require.NoError(t, err)
 	require.Equal(t, File{
-		Redis: Redis{URL: "unix:///run/redis.sock?db=3", Tracking: TrackKeys}, Store: Store{Path: "a.db", CompactAbove: 3.5},
+		Redis: Redis{URL: "unix:///run/redis.sock?db=3", Tracking: TrackKeys}, Store: Store{Path: "a.db", CompactAbove: 3.5, OnDamage: DamageRefuse},
 		API: API{Listen: "unix:/run/keyframe.sock"}, Log: Log{Level: "debug", JSON: true}, Lease: Lease{TTL: Duration(90 * time.Second)},
 		Jobs: []Job{{
 			Name: "a:b c", Prefix: "other", Parallelism: 3, MaxParallelism: 10,

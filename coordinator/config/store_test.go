@@ -33,7 +33,12 @@ func TestCompactAbove(t *testing.T) {
 		require.ErrorContains(t, err, says, text)
 	}
 	_, err := Parse([]byte("store: {compactAbov: 2}"))
-	require.ErrorContains(t, err, "unknown field; known are path, compactAbove, copies")
+	require.ErrorContains(t, err, "unknown field; known are path, compactAbove, onDamage, copies")
+	f, err := Parse([]byte("store: {onDamage: refuse}"))
+	require.NoError(t, err)
+	require.Equal(t, DamageRefuse, f.Store.OnDamage)
+	_, err = Parse([]byte("store: {onDamage: ignore}"))
+	require.ErrorContains(t, err, "store.onDamage: \"ignore\": want one of salvage, refuse")
 }
 
 func TestCopiesAreDirectoriesEachNamedOnce(t *testing.T) {

@@ -59,9 +59,25 @@ type Store struct {
 	// CompactAbove is from which ratio of the file to what is live in it on
 	// the file is compacted by itself, 0 for never.
 	CompactAbove float64 `yaml:"compactAbove"`
+	// OnDamage is what happens when the file is found damaged at start.
+	OnDamage OnDamage `yaml:"onDamage"`
 	// Copies are where each completed checkpoint is also kept, as a file.
 	Copies []Copy `yaml:"copies"`
 }
+
+// OnDamage is what happens when the store is found damaged at start.
+type OnDamage string
+
+// The two policies. Both leave the damaged file and the state in Redis as they
+// are.
+const (
+	// DamageSalvage keeps the file aside and goes on with a new store that has
+	// every checkpoint that is whole: what a coordinator protects is not left
+	// without checkpoints until somebody wakes up.
+	DamageSalvage OnDamage = "salvage"
+	// DamageRefuse doesn't start.
+	DamageRefuse OnDamage = "refuse"
+)
 
 // Copy is one place of second copies: a directory that exists, best on another
 // disk.

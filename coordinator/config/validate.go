@@ -73,6 +73,7 @@ func (s Store) check(l *list) {
 	if s.CompactAbove != 0 && !(s.CompactAbove >= leastCompactAbove && s.CompactAbove <= math.MaxFloat64) {
 		l.add("store.compactAbove", strconv.FormatFloat(s.CompactAbove, 'g', -1, 64), "give 0 for never, or a ratio of at least %g, such as 2.0", leastCompactAbove)
 	}
+	oneOf(l, "store.onDamage", s.OnDamage, DamageSalvage, DamageRefuse)
 	s.checkCopies(l)
 }
 
