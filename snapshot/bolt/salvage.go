@@ -110,7 +110,7 @@ func (r *rescue) look(ctx context.Context, progress func(done, total int64)) err
 
 // places are all checkpoints that are, or may be, in the store: those of a
 // readable history, and manifests that were found where the history of their
-// job, or the list of jobs, can't be read whole. One of these may have been
+// job can't be read whole, or was not come by. One of these may have been
 // deleted: better one too many, which says so, than one that is lost.
 func (r *rescue) places() []place {
 	all := map[place]bool{}
@@ -126,7 +126,7 @@ func (r *rescue) places() []place {
 	}
 	for p := range r.marks.manifests {
 		_, known := r.tree.rows[p]
-		unsure := r.tree.hurt[p.job] || r.tree.above && !r.tree.met[p.job]
+		unsure := r.tree.hurt[p.job] || !r.tree.met[p.job]
 		if !known && unsure {
 			all[p] = true
 		}
@@ -177,6 +177,12 @@ func (r *rescue) judge(ctx context.Context, p place) error {
 		if s.Missing == nil {
 			s.Missing, s.Lost = missing, fmt.Sprintf("%d of its %d chunks are damaged or lost", n, len(chunksOf(m)))
 		}
+	}
+	if _, live := r.tree.manifests[p]; !s.OK && !known && !live {
+		if r.free != nil && !slices.ContainsFunc(r.versions(p), func(at span) bool { return !r.perhapsDeleted(at) }) {
+			return ctx.Err() // what a deletion has left
+		}
+		s.Lost += ", or it was deleted before"
 	}
 	r.report.Checkpoints = append(r.report.Checkpoints, s)
 	return ctx.Err()
@@ -274,7 +280,7 @@ func (r *rescue) count() {
 			delete(r.tree.journal, key)
 		}
 	}
-	if r.tree.journalHurt {
+	if r.tree.journalHurt || !r.tree.journalMet {
 		r.report.Problems = append(r.report.Problems, "records of the coordinator are lost: jobs that were applied must be applied again, and a restore under way is ended by `coordinator job unmark`")
 	}
 	r.report.Journal = len(r.tree.journal)

@@ -25,12 +25,10 @@ type tree struct {
 	manifests map[place]span
 	last      map[string]snapshot.ID
 	journal   map[[2]string][]byte
-	// hurt are the jobs of which something could not be read; a job that is
-	// not in whole and not in hurt was not met.
-	hurt, met map[string]bool
-	// above: something above the jobs could not be read, so that jobs may be
-	// there that were not met.
-	above       bool
+	// met are the jobs that were come by (a job's bucket stays for ever), hurt
+	// those of which something could not be read.
+	hurt, met   map[string]bool
+	journalMet  bool
 	journalHurt bool
 	problems    []string
 }
@@ -60,10 +58,8 @@ func (t *tree) note(path []string, what string) {
 	}
 	switch {
 	case len(path) == 0:
-		t.above, t.journalHurt = true, true
-	case path[0] == string(bucketJobs) && len(path) == 1:
-		t.above = true
-	case path[0] == string(bucketJobs):
+		t.journalHurt = true
+	case path[0] == string(bucketJobs) && len(path) > 1:
 		t.hurt[path[1]] = true
 	case path[0] == string(bucketJournal):
 		t.journalHurt = true
@@ -125,7 +121,10 @@ func (t *tree) leaf(n *node, el element, depth int, path []string) error {
 		return nil // chunks are found by their own marks
 	}
 	below := append(append([]string(nil), path...), name)
-	if len(path) == 1 && path[0] == string(bucketJobs) {
+	switch {
+	case len(path) == 0:
+		t.journalMet = t.journalMet || name == string(bucketJournal)
+	case len(path) == 1 && path[0] == string(bucketJobs):
 		t.met[name] = true
 	}
 	v, err := n.readValue(el, t.meta.pageSize)
