@@ -152,7 +152,7 @@ func TestAStoreThatCantBeOpened(t *testing.T) {
 	s := newShell(t, "")
 	run := func(store string, code int) fault.Error {
 		t.Helper()
-		path := write(t, "keyframe.yaml", fmt.Sprintf("redis: {url: 'redis://127.0.0.1:1'}\nstore: {path: %q}\napi: {listen: 127.0.0.1:0}\n", store))
+		path := write(t, "keyframe.yaml", fmt.Sprintf("redis: {url: 'redis://127.0.0.1:1'}\nstore: {path: %q, onDamage: refuse}\napi: {listen: 127.0.0.1:0}\n", store))
 		before, err := os.ReadFile(store)
 		beforeErr := err
 		f := s.refused(code, "run", "-c", path)
