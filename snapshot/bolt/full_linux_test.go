@@ -100,14 +100,14 @@ func TestAKillInTheMiddleOfASalvageLosesNothing(t *testing.T) {
 	p := getPatient(t)
 	b := slices.Clone(p.bytes)
 	clear(b[:2*os.Getpagesize()])
-	replaced, rounds := 0, 24
+	replaced, rounds := 0, 12
 	for round := range rounds {
 		path := filepath.Join(t.TempDir(), "keyframe.db")
 		require.NoError(t, os.WriteFile(path, b, 0o600))
 		cmd := child(t, "replace", path)
 		out := lines(t, cmd)
 		require.True(t, out.Scan())
-		killed := time.NewTimer(time.Duration(rand.IntN(1+round*1500)) * time.Microsecond)
+		killed := time.NewTimer(time.Duration(rand.IntN(1+round*3000)) * time.Microsecond)
 		<-killed.C
 		require.NoError(t, cmd.Process.Kill())
 		for out.Scan() { // to its end

@@ -310,6 +310,8 @@ func TestSalvageLosesOnlyWhatIsDamagedItself(t *testing.T) {
 		report, err := Salvage(context.Background(), from, to, nil)
 		require.NoError(t, err)
 		p.holds(t, report, to)
+		marks, err := findMarks(context.Background(), reader(b), int64(len(b)), nil)
+		require.NoError(t, err)
 		ok := map[place]bool{}
 		for _, s := range report.Checkpoints {
 			ok[place{s.Job, s.ID}] = s.OK
@@ -318,17 +320,11 @@ func TestSalvageLosesOnlyWhatIsDamagedItself(t *testing.T) {
 		}
 		for at, row := range p.rows {
 			// A manifest that is hit is lost, and the key before it is its place.
-			if row.State == snapshot.StateCompleted && !hurt[at] && p.whole(b, at) {
+			if row.State == snapshot.StateCompleted && !hurt[at] && len(marks.manifests[at]) > 0 {
 				require.True(t, ok[at], "%s: %+v", at, report)
 			}
 		}
 	})
-}
-
-// whole reports whether a checkpoint's manifest is still in a file with its key.
-func (p *patient) whole(b []byte, at place) bool {
-	m, err := findMarks(context.Background(), reader(b), int64(len(b)), nil)
-	return err == nil && len(m.manifests[at]) > 0
 }
 
 func chunksIn(t require.TestingT, b []byte) map[snapshot.ChunkID]span {
