@@ -94,7 +94,10 @@ func TestAHugeHashUnderWritesStallsNobody(t *testing.T) {
 	for i := range 6 {
 		cut, keys := line.take(t, statebackend.CutRequest{Job: testJob, MaxStall: time.Second})
 		requireCopy(t, p, cut, keys)
-		require.Equal(t, i > 0, cut.Incremental, cut.FullReason)
+		// On a machine that has much else to do the writers may get at half of
+		// the state between two cuts: then, and only then, all is read again.
+		const much = "more than half of the state was written since the earlier checkpoint"
+		require.True(t, cut.Incremental == (i > 0) || i > 0 && cut.FullReason == much, cut.FullReason)
 		t.Logf("cut %d: %d rounds, stall %v", i, cut.Rounds, cut.Stall)
 	}
 	_, n := stop()
