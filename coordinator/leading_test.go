@@ -111,6 +111,7 @@ func TestOneCoordinatorLeadsAndTheOtherStandsBy(t *testing.T) {
 		got := b.job("flights")
 		require.Equal(t, HealthStandby, got.Health.State)
 		require.Contains(t, got.Health.Message, "127.0.0.1:a")
+		require.Empty(t, got.Health.Warnings, "that the leader's store has checkpoints which this one lacks is no loss")
 		require.False(t, got.Leader.Me)
 		require.Equal(t, first.Leader.ID, got.Leader.ID)
 		require.Zero(t, got.SkippedTicks)

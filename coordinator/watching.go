@@ -176,7 +176,9 @@ func (j *job) glance(ctx context.Context) (statebackend.Glimpse, verdict, error)
 	newest := j.newest
 	j.mu.Unlock()
 	v := assess(g, newest, j.c.opts.Backend.Server())
-	if newest.id == 0 && g.Record.Checkpoint > 0 {
+	// Where another one leads, its store has them.
+	others := g.Leader.ID != "" && g.Leader.ID != j.c.opts.Lease.Owner.ID
+	if newest.id == 0 && g.Record.Checkpoint > 0 && !others {
 		g.Warnings = append(g.Warnings, fmt.Sprintf("the state's record names checkpoint %d, and this store has none of the job: was its file lost or replaced?", g.Record.Checkpoint))
 	}
 	if v.health == HealthOK && g.Assigned != nil && (g.Assigned.MaxParallelism != spec.MaxParallelism || g.Assigned.Hash != spec.KeyGroups.Hash) {

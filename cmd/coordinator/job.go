@@ -162,10 +162,10 @@ func showJob(w io.Writer, j api.Job, now time.Time) {
 	line(w, "state", "%s under %s", j.Server, quoted(j.Root))
 	line(w, "health", "%s since %s", j.Health.State, when(j.Health.Since))
 	if j.Health.Message != "" {
-		line(w, "", "%s", quoted(j.Health.Message))
+		line(w, "", "%s", sentence(j.Health.Message))
 	}
 	for _, warning := range j.Health.Warnings {
-		line(w, "warning", "%s", quoted(warning))
+		line(w, "warning", "%s", sentence(warning))
 	}
 	line(w, "leader", "%s", leaderText(j.Leader))
 	line(w, "epoch", "%d", j.Epoch)

@@ -64,6 +64,15 @@ func TestNamesCantGarbleTheTerminal(t *testing.T) {
 	}
 }
 
+// What is wrong with a job is read to its end, where the remedy stands.
+func TestHealthIsShownToItsEnd(t *testing.T) {
+	long := strings.Repeat("a long way to say it ", 20) + "and the remedy"
+	var out bytes.Buffer
+	showJob(&out, api.Job{Health: coordinator.Health{Message: long, Warnings: []string{"beware: " + long}}}, noon)
+	require.Contains(t, out.String(), "\n                 "+long+"\n")
+	require.Contains(t, out.String(), "warning          beware: "+long+"\n")
+}
+
 func TestTheDetailOfAJob(t *testing.T) {
 	next, completed, due := noon.Add(90*time.Second), noon.Add(-time.Hour), noon.Add(-5*time.Minute)
 	j := api.Job{
