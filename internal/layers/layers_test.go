@@ -52,17 +52,20 @@ var allowed = map[string][]string{
 	// Test helpers may use what they help to test.
 	"internal/redistest": {},
 	"internal/torture":   {},
+	// The checker shares no code with what it checks.
+	"internal/torture/witness": {},
+	"internal/torture/monkey":  {"internal/redistest", "internal/torture/witness"},
 }
 
 // owners are the third-party libraries that one package each may import.
 var owners = map[string][]string{
-	"github.com/redis/go-redis/v9":       {"statebackend/redis", "internal/redistest", "bench"},
-	"go.etcd.io/bbolt":                   {"snapshot/bolt"},
+	"github.com/redis/go-redis/v9":       {"statebackend/redis", "internal/redistest", "bench", "internal/torture/witness", "internal/torture/monkey"},
+	"go.etcd.io/bbolt":                   {"snapshot/bolt", "internal/torture/witness"},
 	"github.com/robfig/cron/v3":          {"coordinator/schedule"},
 	"github.com/urfave/cli/v2":           {"cmd/coordinator"},
 	"github.com/danielgtaylor/huma/v2":   {"coordinator/api"},
 	"github.com/goccy/go-yaml":           {"coordinator/config"},
-	"github.com/klauspost/compress/zstd": {"snapshot"},
+	"github.com/klauspost/compress/zstd": {"snapshot", "internal/torture/witness"},
 }
 
 type pkg struct {
