@@ -72,15 +72,7 @@ func checkFixture(t *testing.T, keys []snapshot.RecordedKey) {
 	require.Equal(t, "cut0", string(list.Elements[0].Value))
 	require.Equal(t, ugly[3], string(list.Elements[903].Value))
 	require.Len(t, keyed(stateName(job, 4, "set")+":s:m").Elements, 300+len(ugly))
-	got := map[string]float64{}
-	for _, e := range keyed(stateName(job, 5, "zset")).Elements {
-		got[string(e.Value)] = e.Score
-	}
-	for i, u := range ugly {
-		want, err := strconv.ParseFloat(scores[i%len(scores)], 64)
-		require.NoError(t, err)
-		require.Equal(t, want, got[u])
-	}
+	checkScores(t, keyed(stateName(job, 5, "zset")).Elements)
 	for i, u := range ugly {
 		require.Equal(t, strconv.Itoa(i)+"cut", string(keyed(stateName(job, 6, "named") + ":t:" + u).Elements[0].Value))
 	}
@@ -93,6 +85,19 @@ func checkFixture(t *testing.T, keys []snapshot.RecordedKey) {
 	require.Equal(t, snapshot.TypeMissing, keyed("\xff not ours \x00").Key.Type)
 	require.Len(t, find(t, keys, snapshot.SectionOperator, operatorName(job, 1, "positions")).Elements, 5)
 	require.EqualValues(t, fixtureKeys, find(t, keys, snapshot.SectionMeta, job.Registry()).Key.Count)
+}
+
+func checkScores(t *testing.T, elements []snapshot.RecordedElement) {
+	t.Helper()
+	got := map[string]float64{}
+	for _, e := range elements {
+		got[string(e.Value)] = e.Score
+	}
+	for i, u := range ugly {
+		want, err := strconv.ParseFloat(scores[i%len(scores)], 64)
+		require.NoError(t, err)
+		require.Equal(t, want, got[u])
+	}
 }
 
 // testCutExpired: a key that has expired is missing, one that will expire

@@ -43,20 +43,29 @@ func notOurs(j statebackend.Job) []string {
 		j.Staging("r1") + "index", j.Staging("gone") + "k0.0", j.Root(), j.Root() + "2:cg:x", j.Prefix + ":cg:x", "x" + j.Root() + ":cg:x", "", "elsewhere"}
 }
 
-// testForeignNames (I3): nothing outside the job changes, whatever its index
-// lists.
-func testForeignNames(t *testing.T, h Harness) {
-	fill(t, h, job, "foreign")
+// list puts a name into the job's index.
+func list(name string) statebackend.Cmd { return cmd(statebackend.OpSAdd, job.Index(), name) }
+
+// listForeign puts names into the index that aren't the job's, some of them of
+// keys that exist, and gives them back.
+func listForeign(t *testing.T, h Harness) (listed []string) {
+	t.Helper()
 	at := strconv.FormatInt(h.Now(t).Add(time.Hour).UnixMilli(), 10)
-	list := func(name string) statebackend.Cmd { return cmd(statebackend.OpSAdd, job.Index(), name) }
-	listed := notOurs(job)
+	listed = notOurs(job)
 	for _, name := range listed {
 		do(t, h, list(name))
 	}
 	do(t, h, cmd(statebackend.OpSet, "elsewhere", "then"), list("gone since"), cmd(statebackend.OpRPush, "gone since", "a", "b"),
 		list("expiring"), cmd(statebackend.OpSet, "expiring", "then"), cmd(statebackend.OpPExpireAt, "expiring", at),
 		list("written since"), list("another type"), cmd(statebackend.OpZAdd, "another type", "1.5", "m"))
-	listed = append(listed, "gone since", "expiring", "written since", "another type")
+	return append(listed, "gone since", "expiring", "written since", "another type")
+}
+
+// testForeignNames (I3): nothing outside the job changes, whatever its index
+// lists.
+func testForeignNames(t *testing.T, h Harness) {
+	fill(t, h, job, "foreign")
+	listed := listForeign(t, h)
 	_, keys := cutOf(t, h, job)
 	require.Equal(t, "then", string(find(t, keys, snapshot.SectionKeyed, "elsewhere").Elements[0].Value), "a checkpoint carries what the index says")
 

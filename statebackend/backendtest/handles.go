@@ -26,9 +26,6 @@ func testValueState(t *testing.T, h Harness) {
 	ctx := ctxOf(t)
 	plain, err := statebackend.NewValueState(space(h), statebackend.Descriptor[int]{Name: "z"})
 	require.NoError(t, err)
-	preset, err := statebackend.NewValueState(space(h), statebackend.Descriptor[[]string]{Name: "preset", TypeName: "java.util.List", Default: &[]string{"d"}})
-	require.NoError(t, err)
-
 	_, err = plain.Get(ctx, "s:a")
 	require.ErrorIs(t, err, statebackend.ErrAbsent)
 	_, ok, err := plain.Lookup(ctx, "s:a")
@@ -40,8 +37,25 @@ func testValueState(t *testing.T, h Harness) {
 	require.True(t, ok, "a zero is not nothing")
 	require.Zero(t, got)
 	require.NoError(t, plain.Update(ctx, statebackend.NumberKey(-7), 42))
-	require.Equal(t, map[string]string{"s:a": "0", "n:-7": "42"}, fields(t, h, job.StateKey(space(h).Scope, "z")))
+	at := job.StateKey(space(h).Scope, "z")
+	require.Equal(t, map[string]string{"s:a": "0", "n:-7": "42"}, fields(t, h, at))
+	require.NoError(t, plain.Clear(ctx, "s:never"))
+	testDefault(t, h)
 
+	do(t, h, cmd(statebackend.OpHSet, at, "s:null", "null"), cmd(statebackend.OpHSet, at, "s:bad", "x"))
+	_, err = plain.Get(ctx, "s:null")
+	require.ErrorIs(t, err, statebackend.ErrAbsent, "Java's null is no value")
+	_, err = plain.Get(ctx, "s:bad")
+	require.ErrorContains(t, err, "s:bad")
+	require.Error(t, plain.Update(ctx, "untyped", 1))
+}
+
+// testDefault: a value that was never written, or cleared, is its default.
+func testDefault(t *testing.T, h Harness) {
+	t.Helper()
+	ctx := ctxOf(t)
+	preset, err := statebackend.NewValueState(space(h), statebackend.Descriptor[[]string]{Name: "preset", TypeName: "java.util.List", Default: &[]string{"d"}})
+	require.NoError(t, err)
 	d, err := preset.Get(ctx, "s:a")
 	require.NoError(t, err)
 	d[0] = "spoiled"
@@ -56,15 +70,6 @@ func testValueState(t *testing.T, h Harness) {
 	d, err = preset.Get(ctx, "s:a")
 	require.NoError(t, err)
 	require.Equal(t, []string{"d"}, d)
-	require.NoError(t, plain.Clear(ctx, "s:never"))
-
-	at := job.StateKey(space(h).Scope, "z")
-	do(t, h, cmd(statebackend.OpHSet, at, "s:null", "null"), cmd(statebackend.OpHSet, at, "s:bad", "x"))
-	_, err = plain.Get(ctx, "s:null")
-	require.ErrorIs(t, err, statebackend.ErrAbsent, "Java's null is no value")
-	_, err = plain.Get(ctx, "s:bad")
-	require.ErrorContains(t, err, "s:bad")
-	require.Error(t, plain.Update(ctx, "untyped", 1))
 }
 
 // testPlacement: shards by the Java hash, partitions by the key group.
@@ -125,12 +130,7 @@ func testMapState(t *testing.T, h Harness) {
 	has, err := m.Contains(ctx, "s:JFK", "")
 	require.NoError(t, err)
 	require.True(t, has)
-	entries, err := m.Entries(ctx, "s:JFK")
-	require.NoError(t, err)
-	require.ElementsMatch(t, []statebackend.Entry[string, delay]{{Key: "LAX", Value: delay{2, 1e7}}, {Key: ""}}, entries)
-	keys, err := m.Keys(ctx, "s:JFK")
-	require.NoError(t, err)
-	require.ElementsMatch(t, []string{"", "LAX"}, keys)
+	checkEntries(t, m)
 	require.NoError(t, m.Remove(ctx, "s:JFK", ""))
 	values, err := m.Values(ctx, "s:JFK")
 	require.NoError(t, err)
@@ -142,6 +142,16 @@ func testMapState(t *testing.T, h Harness) {
 	_, ok, err = m.Get(ctx, "s:BOS", "LAX")
 	require.NoError(t, err)
 	require.True(t, ok, "another key's map stays")
+}
+
+func checkEntries(t *testing.T, m *statebackend.MapState[string, delay]) {
+	t.Helper()
+	entries, err := m.Entries(ctxOf(t), "s:JFK")
+	require.NoError(t, err)
+	require.ElementsMatch(t, []statebackend.Entry[string, delay]{{Key: "LAX", Value: delay{2, 1e7}}, {Key: ""}}, entries)
+	keys, err := m.Keys(ctxOf(t), "s:JFK")
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"", "LAX"}, keys)
 }
 
 func testListState(t *testing.T, h Harness) {

@@ -53,8 +53,12 @@ func inspect(t testing.TB, h Harness, req statebackend.InspectRequest, n *notes)
 	return i.Inspect(ctxOf(t), req, n)
 }
 
-// testInspect: state of every type, with names that a pattern may stumble over.
-func testInspect(t *testing.T, h Harness) {
+// inspected are the keys of [fillInspected], one of each type.
+type inspected struct{ hash, zset, set, list, text string }
+
+// fillInspected writes state of every type, with names that a pattern may
+// stumble over.
+func fillInspected(t *testing.T, h Harness) inspected {
 	root := job.Root()
 	hash, zset, set, list, text := root+":cg:h", root+":cg:z", root+":cg:s", root+":cg:l", root+":\xff text"
 	var cmds []statebackend.Cmd
@@ -68,31 +72,35 @@ func testInspect(t *testing.T, h Harness) {
 		cmd(statebackend.OpSet, "streaming:runtime:flights", "no key of the job"), cmd(statebackend.OpSet, "streaming:runtime:flightsX\x00:cg", "nor this"),
 		cmd(statebackend.OpHSet, job.Registry(), hash, "java.lang.String|1"))
 	do(t, h, cmds...)
-	before := dump(t, h)
+	return inspected{hash, zset, set, list, text}
+}
 
+func testInspect(t *testing.T, h Harness) {
+	k := fillInspected(t, h)
+	before := dump(t, h)
 	var n notes
 	seen, err := inspect(t, h, statebackend.InspectRequest{Job: job}, &n)
 	require.NoError(t, err)
 	require.Equal(t, before, dump(t, h), "nothing was written")
 	types := map[string]string{}
-	for name, k := range n.keys {
-		types[name] = k.Type
-		require.Positive(t, k.Bytes+1, name)
-		require.Equal(t, name == hash, k.Indexed, name)
-		require.Equal(t, name == list, k.ExpireAt != 0, name)
-		require.Equal(t, -1, k.Freq, name)
+	for name, f := range n.keys {
+		types[name] = f.Type
+		require.Positive(t, f.Bytes+1, name)
+		require.Equal(t, name == k.hash, f.Indexed, name)
+		require.Equal(t, name == k.list, f.ExpireAt != 0, name)
+		require.Equal(t, -1, f.Freq, name)
 	}
-	require.Equal(t, map[string]string{hash: "hash", zset: "zset", set: "set", list: "list", text: "string", job.Index(): "set", job.Registry(): "hash"}, types)
-	require.EqualValues(t, 99999999999999, n.keys[list].ExpireAt)
-	for _, name := range []string{hash, zset, set} {
+	require.Equal(t, map[string]string{k.hash: "hash", k.zset: "zset", k.set: "set", k.list: "list", k.text: "string", job.Index(): "set", job.Registry(): "hash"}, types)
+	require.EqualValues(t, 99999999999999, n.keys[k.list].ExpireAt)
+	for _, name := range []string{k.hash, k.zset, k.set} {
 		slices.Sort(n.elements[name])
 		require.Len(t, slices.Compact(n.elements[name]), 700, name)
 		require.Equal(t, "member-0\x00", n.elements[name][0])
 	}
-	require.Empty(t, n.elements[list])
-	require.Empty(t, n.elements[text])
+	require.Empty(t, n.elements[k.list])
+	require.Empty(t, n.elements[k.text])
 	require.Equal(t, map[string]statebackend.NameFacts{
-		hash: {Exists: true, Schema: []byte("java.lang.String|1")}, "\xff not there": {}, "elsewhere": {Exists: true},
+		k.hash: {Exists: true, Schema: []byte("java.lang.String|1")}, "\xff not there": {}, "elsewhere": {Exists: true},
 	}, n.names)
 	require.False(t, seen.Activity.Writes)
 	require.Empty(t, seen.Untold)

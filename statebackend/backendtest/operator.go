@@ -95,38 +95,41 @@ func testOperatorScope(t *testing.T, h Harness) {
 	require.NoError(t, s.Abort(ctxOf(t)))
 }
 
+// operatorChanges are writes to operator state: each names the key that it
+// changes, and some say how to undo it.
+var operatorChanges = map[string]func(t *testing.T, h Harness) (name string, undo func()){
+	"grew": func(t *testing.T, h Harness) (string, func()) {
+		name := operatorName(job, 1, "positions")
+		do(t, h, cmd(statebackend.OpRPush, name, "late"))
+		return name, nil
+	},
+	"went": func(t *testing.T, h Harness) (string, func()) {
+		name := operatorName(job, 0, "positions")
+		do(t, h, cmd(statebackend.OpDel, name))
+		return name, nil
+	},
+	"same length": func(t *testing.T, h Harness) (string, func()) {
+		name := operatorName(job, 0, "told")
+		do(t, h, cmd(statebackend.OpDel, name), cmd(statebackend.OpRPush, name, "7", "0"))
+		return name, nil
+	},
+	"came": func(t *testing.T, h Harness) (string, func()) {
+		name := operatorName(job, 2, "told")
+		do(t, h, cmd(statebackend.OpSAdd, job.Index(), name), cmd(statebackend.OpRPush, name, "x"))
+		return name, func() { do(t, h, cmd(statebackend.OpDel, name), cmd(statebackend.OpSRem, job.Index(), name)) }
+	},
+}
+
 // testOperatorScopeChanged (I4): operator state that changed after the plan was
 // made stops the flip.
 func testOperatorScopeChanged(t *testing.T, h Harness) {
 	fillUnion(t, h)
-	changes := map[string]func(t *testing.T) (name string, undo func()){
-		"grew": func(t *testing.T) (string, func()) {
-			name := operatorName(job, 1, "positions")
-			do(t, h, cmd(statebackend.OpRPush, name, "late"))
-			return name, nil
-		},
-		"went": func(t *testing.T) (string, func()) {
-			name := operatorName(job, 0, "positions")
-			do(t, h, cmd(statebackend.OpDel, name))
-			return name, nil
-		},
-		"same length": func(t *testing.T) (string, func()) {
-			name := operatorName(job, 0, "told")
-			do(t, h, cmd(statebackend.OpDel, name), cmd(statebackend.OpRPush, name, "7", "0"))
-			return name, nil
-		},
-		"came": func(t *testing.T) (string, func()) {
-			name := operatorName(job, 2, "told")
-			do(t, h, cmd(statebackend.OpSAdd, job.Index(), name), cmd(statebackend.OpRPush, name, "x"))
-			return name, func() { do(t, h, cmd(statebackend.OpDel, name), cmd(statebackend.OpSRem, job.Index(), name)) }
-		},
-	}
 	i := 0
-	for what, change := range changes {
+	for what, change := range operatorChanges {
 		i++
 		plan := planRescale(t, h, fmt.Sprintf("c%d", i))
 		s := stageKeys(t, h, plan.req, plan.staged)
-		name, undo := change(t)
+		name, undo := change(t, h)
 		before := liveDump(t, h)
 		_, err := s.Flip(ctxOf(t))
 		require.ErrorIs(t, err, statebackend.ErrChanged, what)

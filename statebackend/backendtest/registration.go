@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"sync"
@@ -47,6 +48,18 @@ func testOperatorState(t *testing.T, h Harness) {
 	require.NoError(t, err)
 	require.Equal(t, []statebackend.Entry[string, int]{{Key: "delay", Value: 15}}, entries)
 
+	checkOperatorState(t, h)
+	require.NoError(t, list.Update(ctx, nil))
+	require.NoError(t, union.Clear(ctx))
+	require.NoError(t, broadcast.Clear(ctx))
+	empty, err := broadcast.IsEmpty(ctx)
+	require.NoError(t, err)
+	require.True(t, empty)
+}
+
+// checkOperatorState: modes and schemas as they are written, and in a cut.
+func checkOperatorState(t *testing.T, h Harness) {
+	t.Helper()
 	require.Equal(t, map[string]string{"source\x01positions": `{"mode":"list"}`, "source\x01told": `{"mode":"union"}`,
 		"source\x01limits": `{"mode":"broadcast"}`}, fields(t, h, job.OperatorStates()))
 	require.Equal(t, map[string]string{operatorName(job, 1, "positions"): "java.lang.Long|1",
@@ -55,13 +68,6 @@ func testOperatorState(t *testing.T, h Harness) {
 	require.Equal(t, []snapshot.OperatorState{{Operator: "source", Name: "limits", Mode: snapshot.ModeBroadcast},
 		{Operator: "source", Name: "positions", Mode: snapshot.ModeList}, {Operator: "source", Name: "told", Mode: snapshot.ModeUnion}}, cut.Operators)
 	find(t, keys, snapshot.SectionOperator, operatorName(job, 1, "limits"))
-
-	require.NoError(t, list.Update(ctx, nil))
-	require.NoError(t, union.Clear(ctx))
-	require.NoError(t, broadcast.Clear(ctx))
-	empty, err := broadcast.IsEmpty(ctx)
-	require.NoError(t, err)
-	require.True(t, empty)
 }
 
 func testOperatorModes(t *testing.T, h Harness) {
@@ -171,34 +177,51 @@ func testSchemaChange(t *testing.T, h Harness) {
 	require.ErrorContains(t, err, "com.x.Other|9")
 }
 
+// batched are three states whose writes a batch takes.
+type batched struct {
+	value *statebackend.ValueState[int]
+	set   *statebackend.SetState[string]
+	list  *statebackend.ListState[string]
+}
+
+func newBatched(t *testing.T, h Harness) (b batched) {
+	t.Helper()
+	var err error
+	b.value, err = statebackend.NewValueState(space(h), statebackend.Descriptor[int]{Name: "v"})
+	require.NoError(t, err)
+	b.set, err = statebackend.NewSetState(space(h), statebackend.Descriptor[string]{Name: "s"})
+	require.NoError(t, err)
+	b.list, err = statebackend.NewListState(space(h), statebackend.Descriptor[string]{Name: "l"})
+	require.NoError(t, err)
+	return b
+}
+
+func (b batched) queue(ctx context.Context, t *testing.T) {
+	t.Helper()
+	require.NoError(t, b.value.Update(ctx, "s:k", 1))
+	require.NoError(t, b.value.Update(ctx, "s:k", 2))
+	fresh, err := b.set.Add(ctx, "s:k", "m")
+	require.NoError(t, err)
+	require.False(t, fresh, "not known yet")
+	require.NoError(t, b.list.Update(ctx, "s:k", []string{"a", "b"}))
+	require.NoError(t, b.list.Add(ctx, "s:k", "c"))
+}
+
 func testBatch(t *testing.T, h Harness) {
-	v, err := statebackend.NewValueState(space(h), statebackend.Descriptor[int]{Name: "v"})
-	require.NoError(t, err)
-	s, err := statebackend.NewSetState(space(h), statebackend.Descriptor[string]{Name: "s"})
-	require.NoError(t, err)
-	l, err := statebackend.NewListState(space(h), statebackend.Descriptor[string]{Name: "l"})
-	require.NoError(t, err)
+	states := newBatched(t, h)
+	v, l := states.value, states.list
 	b := statebackend.NewBatch(h.Backend)
 	ctx := statebackend.WithBatch(ctxOf(t), b)
-	queue := func() {
-		require.NoError(t, v.Update(ctx, "s:k", 1))
-		require.NoError(t, v.Update(ctx, "s:k", 2))
-		fresh, err := s.Add(ctx, "s:k", "m")
-		require.NoError(t, err)
-		require.False(t, fresh, "not known yet")
-		require.NoError(t, l.Update(ctx, "s:k", []string{"a", "b"}))
-		require.NoError(t, l.Add(ctx, "s:k", "c"))
-	}
-	queue()
+	states.queue(ctx, t)
 	require.Empty(t, h.Keys(t), "nothing is written before the commit")
-	_, err = v.Get(ctx, "s:k")
+	_, err := v.Get(ctx, "s:k")
 	require.ErrorIs(t, err, statebackend.ErrAbsent, "reads see the store")
 	b.Discard()
 	require.Zero(t, b.Len())
 	require.NoError(t, b.Commit(ctx))
 	require.Empty(t, h.Keys(t))
 
-	queue()
+	states.queue(ctx, t)
 	require.Positive(t, b.Len())
 	require.NoError(t, b.Commit(ctxOf(t)))
 	require.Zero(t, b.Len())

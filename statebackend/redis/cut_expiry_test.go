@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -28,13 +29,9 @@ func (s *elementSink) Element(e snapshot.Element) error {
 	return s.Recorder.Element(e)
 }
 
-// A key that expires while its pages are read is whole up to then, marked, and
-// the keys beside it are untouched by it (cases 3, 20).
-func TestAKeyThatExpiresWhileItIsRead(t *testing.T) {
-	s := redistest.Start(t)
-	b, c := openTest(t, s), s.Client()
-	ctx := t.Context()
-	for name, fill := range map[string]func(p goredis.Pipeliner, key string, i int){
+// growing appends the i-th element to a key, for each type.
+func growing(ctx context.Context) map[string]func(p goredis.Pipeliner, key string, i int) {
+	return map[string]func(p goredis.Pipeliner, key string, i int){
 		"hash": func(p goredis.Pipeliner, key string, i int) { p.HSet(ctx, key, fmt.Sprintf("f%d", i), "value") },
 		"list": func(p goredis.Pipeliner, key string, i int) { p.RPush(ctx, key, fmt.Sprintf("item %d", i)) },
 		"set":  func(p goredis.Pipeliner, key string, i int) { p.SAdd(ctx, key, fmt.Sprintf("member %d", i)) },
@@ -46,7 +43,16 @@ func TestAKeyThatExpiresWhileItIsRead(t *testing.T) {
 				p.Append(ctx, key, strings.Repeat(fmt.Sprintf("%07d|", i), 64<<10))
 			}
 		},
-	} {
+	}
+}
+
+// A key that expires while its pages are read is whole up to then, marked, and
+// the keys beside it are untouched by it (cases 3, 20).
+func TestAKeyThatExpiresWhileItIsRead(t *testing.T) {
+	s := redistest.Start(t)
+	b, c := openTest(t, s), s.Client()
+	ctx := t.Context()
+	for name, fill := range growing(ctx) {
 		t.Run(name, func(t *testing.T) {
 			job := statebackend.Job{Prefix: "p", Name: name}
 			key := job.Root() + ":cg:expiring"

@@ -132,7 +132,7 @@ func (f *fakeRedis) reply(args []string) string {
 			return r
 		}
 	}
-	switch command := args[0]; command {
+	switch args[0] {
 	case "TIME":
 		return timeReply()
 	case "INFO":
@@ -148,15 +148,22 @@ func (f *fakeRedis) reply(args []string) string {
 			f.freed.Broadcast()
 		}
 		return "+OK\r\n"
-	case "SCARD":
-		return fmt.Sprintf(":%d\r\n", len(f.index))
-	case "SSCAN":
-		return "*2\r\n" + bulk("0") + bulks(f.index...)
 	case "TYPE":
 		if args[1] == testJob.Root()+":cg:k" {
 			return "+hash\r\n"
 		}
 		return "+none\r\n"
+	}
+	return f.content(args[0])
+}
+
+// content answers what asks for the state: a hash of four fields.
+func (f *fakeRedis) content(command string) string {
+	switch command {
+	case "SCARD":
+		return fmt.Sprintf(":%d\r\n", len(f.index))
+	case "SSCAN":
+		return "*2\r\n" + bulk("0") + bulks(f.index...)
 	case "PEXPIRETIME":
 		return ":-1\r\n"
 	case "MEMORY":
@@ -170,7 +177,7 @@ func (f *fakeRedis) reply(args []string) string {
 	case "HSCAN":
 		return "*2\r\n" + bulk("0") + bulks("f1", "v1", "f2", "v2", "f3", "v3", "f4", "v4")
 	}
-	return "-ERR the fake does not know " + args[0] + "\r\n"
+	return "-ERR the fake does not know " + command + "\r\n"
 }
 
 func (f *fakeRedis) open(t *testing.T) *Backend {
@@ -247,41 +254,46 @@ func (f *fakeRedis) isPaused() bool {
 
 // Whatever a server says, the cut ends with an error that isn't a panic, and
 // the writers are freed.
+// oddReply is a reply to a command that a cut sends.
+type oddReply struct {
+	command, reply string
+	is             error // nil: any error
+}
+
+var oddReplies = map[string]oddReply{
+	"scan cut off":         {"HSCAN", "*2\r\n$1\r\n0\r\n*4\r\n$2\r\nf1\r\nHANGUP", statebackend.ErrUnreachable},
+	"value cut off":        {"HSCAN", "*2\r\n$1\r\n0\r\n*2\r\n$2\r\nf1\r\n$9\r\nabcHANGUP", statebackend.ErrUnreachable},
+	"hang up":              {"HLEN", "HANGUP", statebackend.ErrUnreachable},
+	"busy":                 {"HLEN", "-BUSY Redis is busy running a script.\r\n", statebackend.ErrUnreachable},
+	"loading":              {"INFO", "-LOADING Redis is loading the dataset in memory\r\n", statebackend.ErrUnreachable},
+	"out of memory":        {"HLEN", "-OOM command not allowed\r\n", statebackend.ErrNoRoom},
+	"busy at the pause":    {"CLIENT PAUSE", "-BUSY Redis is busy running a script.\r\n", statebackend.ErrUnreachable},
+	"no such mode":         {"CLIENT PAUSE", "-ERR syntax error\r\n", statebackend.ErrGrade},
+	"not an array":         {"HSCAN", "+OK\r\n", resp.ErrProtocol},
+	"three parts":          {"HSCAN", "*3\r\n", resp.ErrProtocol},
+	"cursor of words":      {"HSCAN", "*2\r\n$3\r\nend\r\n*0\r\n", resp.ErrProtocol},
+	"long cursor":          {"HSCAN", "*2\r\n" + bulk(strings.Repeat("1", 30)) + "*0\r\n", resp.ErrProtocol},
+	"nil element":          {"HSCAN", "*2\r\n$1\r\n0\r\n*2\r\n$2\r\nf1\r\n$-1\r\n", resp.ErrProtocol},
+	"field too long":       {"HSCAN", fmt.Sprintf("*2\r\n$1\r\n0\r\n*2\r\n$%d\r\n", snapshot.MaxName+1), nil},
+	"negative count":       {"HLEN", ":-4\r\n", resp.ErrProtocol},
+	"type as a number":     {"TYPE", ":1\r\n", resp.ErrProtocol},
+	"expiry as text":       {"PEXPIRETIME", "+soon\r\n", resp.ErrProtocol},
+	"expiry of nothing":    {"PEXPIRETIME", ":-3\r\n", resp.ErrProtocol},
+	"size as text":         {"MEMORY", "+big\r\n", resp.ErrProtocol},
+	"gone without expiry":  {"MEMORY", "$-1\r\n", statebackend.ErrChanged},
+	"empty without expiry": {"HLEN", ":0\r\n", statebackend.ErrChanged},
+	"huge index page":      {"SSCAN", "*2\r\n$1\r\n0\r\n*1099511627776\r\nHANGUP", statebackend.ErrUnreachable},
+	"endless scan":         {"HSCAN", "*2\r\n$1\r\n7\r\n*0\r\n", statebackend.ErrPauseExpired},
+	"wrong time":           {"TIME", bulks("tomorrow", "0"), nil},
+	"time in pieces":       {"TIME", bulks("1"), nil},
+	"not RESP":             {"HLEN", "HTTP/1.1 400 Bad Request\r\n", resp.ErrProtocol},
+	"dirty as text":        {"INFO", bulk("role:master\r\nrdb_changes_since_last_save:many\r\n"), nil},
+	"cluster node":         {"INFO", bulk("role:master\r\nredis_mode:cluster\r\n"), statebackend.ErrUnsupported},
+}
+
 func TestRepliesThatNoServerShouldGive(t *testing.T) {
 	k := testJob.Root() + ":cg:k"
-	for name, c := range map[string]struct {
-		command, reply string
-		is             error
-	}{
-		"scan cut off":         {"HSCAN", "*2\r\n$1\r\n0\r\n*4\r\n$2\r\nf1\r\nHANGUP", statebackend.ErrUnreachable},
-		"value cut off":        {"HSCAN", "*2\r\n$1\r\n0\r\n*2\r\n$2\r\nf1\r\n$9\r\nabcHANGUP", statebackend.ErrUnreachable},
-		"hang up":              {"HLEN", "HANGUP", statebackend.ErrUnreachable},
-		"busy":                 {"HLEN", "-BUSY Redis is busy running a script.\r\n", statebackend.ErrUnreachable},
-		"loading":              {"INFO", "-LOADING Redis is loading the dataset in memory\r\n", statebackend.ErrUnreachable},
-		"out of memory":        {"HLEN", "-OOM command not allowed\r\n", statebackend.ErrNoRoom},
-		"busy at the pause":    {"CLIENT PAUSE", "-BUSY Redis is busy running a script.\r\n", statebackend.ErrUnreachable},
-		"no such mode":         {"CLIENT PAUSE", "-ERR syntax error\r\n", statebackend.ErrGrade},
-		"not an array":         {"HSCAN", "+OK\r\n", resp.ErrProtocol},
-		"three parts":          {"HSCAN", "*3\r\n", resp.ErrProtocol},
-		"cursor of words":      {"HSCAN", "*2\r\n$3\r\nend\r\n*0\r\n", resp.ErrProtocol},
-		"long cursor":          {"HSCAN", "*2\r\n" + bulk(strings.Repeat("1", 30)) + "*0\r\n", resp.ErrProtocol},
-		"nil element":          {"HSCAN", "*2\r\n$1\r\n0\r\n*2\r\n$2\r\nf1\r\n$-1\r\n", resp.ErrProtocol},
-		"field too long":       {"HSCAN", fmt.Sprintf("*2\r\n$1\r\n0\r\n*2\r\n$%d\r\n", snapshot.MaxName+1), nil},
-		"negative count":       {"HLEN", ":-4\r\n", resp.ErrProtocol},
-		"type as a number":     {"TYPE", ":1\r\n", resp.ErrProtocol},
-		"expiry as text":       {"PEXPIRETIME", "+soon\r\n", resp.ErrProtocol},
-		"expiry of nothing":    {"PEXPIRETIME", ":-3\r\n", resp.ErrProtocol},
-		"size as text":         {"MEMORY", "+big\r\n", resp.ErrProtocol},
-		"gone without expiry":  {"MEMORY", "$-1\r\n", statebackend.ErrChanged},
-		"empty without expiry": {"HLEN", ":0\r\n", statebackend.ErrChanged},
-		"huge index page":      {"SSCAN", "*2\r\n$1\r\n0\r\n*1099511627776\r\nHANGUP", statebackend.ErrUnreachable},
-		"endless scan":         {"HSCAN", "*2\r\n$1\r\n7\r\n*0\r\n", statebackend.ErrPauseExpired},
-		"wrong time":           {"TIME", bulks("tomorrow", "0"), nil},
-		"time in pieces":       {"TIME", bulks("1"), nil},
-		"not RESP":             {"HLEN", "HTTP/1.1 400 Bad Request\r\n", resp.ErrProtocol},
-		"dirty as text":        {"INFO", bulk("role:master\r\nrdb_changes_since_last_save:many\r\n"), nil},
-		"cluster node":         {"INFO", bulk("role:master\r\nredis_mode:cluster\r\n"), statebackend.ErrUnsupported},
-	} {
+	for name, c := range oddReplies {
 		t.Run(name, func(t *testing.T) {
 			f := startFake(t, func(args []string) string {
 				head := strings.Join(args[:min(len(args), 1+strings.Count(c.command, " "))], " ")

@@ -128,26 +128,28 @@ func TestWritersSeeNoErrorAndEachCutIsOneInstantI2(t *testing.T) {
 	require.Equal(t, done, n, "nothing is lost")
 }
 
+func endedUnderAWriter(t *testing.T, s *redistest.Server, b *Backend, c *goredis.Client) {
+	stop := writers(t, s, testJob, 1)
+	sink := &hookSink{n: 4000, do: func() {
+		require.NoError(t, c.ClientUnpause(t.Context()).Err())
+		before := c.HGet(t.Context(), testJob.Root()+":cg:one", "count").Val()
+		require.Eventually(t, func() bool {
+			return c.HGet(t.Context(), testJob.Root()+":cg:one", "count").Val() != before
+		}, 10*time.Second, time.Millisecond)
+	}}
+	_, err := b.Cut(t.Context(), statebackend.CutRequest{Job: testJob}, sink)
+	require.ErrorIs(t, err, statebackend.ErrPauseExpired)
+	require.ErrorContains(t, err, "writes were done")
+	_, err = stop()
+	require.NoError(t, err)
+}
+
 func TestAPauseThatSomebodyEndsFailsTheCut(t *testing.T) {
 	s := redistest.Start(t)
 	b, c := openTest(t, s), s.Client()
 	manyKeys(t, c, testJob, 9000)
 	job := statebackend.CutRequest{Job: testJob}
-	t.Run("while a writer writes", func(t *testing.T) {
-		stop := writers(t, s, testJob, 1)
-		sink := &hookSink{n: 4000, do: func() {
-			require.NoError(t, c.ClientUnpause(t.Context()).Err())
-			before := c.HGet(t.Context(), testJob.Root()+":cg:one", "count").Val()
-			require.Eventually(t, func() bool {
-				return c.HGet(t.Context(), testJob.Root()+":cg:one", "count").Val() != before
-			}, 10*time.Second, time.Millisecond)
-		}}
-		_, err := b.Cut(t.Context(), job, sink)
-		require.ErrorIs(t, err, statebackend.ErrPauseExpired)
-		require.ErrorContains(t, err, "writes were done")
-		_, err = stop()
-		require.NoError(t, err)
-	})
+	t.Run("while a writer writes", func(t *testing.T) { endedUnderAWriter(t, s, b, c) })
 	t.Run("while nobody writes", func(t *testing.T) {
 		sink := &hookSink{n: 4000, do: func() { require.NoError(t, c.ClientUnpause(t.Context()).Err()) }}
 		_, err := b.Cut(t.Context(), job, sink)

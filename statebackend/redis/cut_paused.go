@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 	"keyframe/statebackend/redis/resp"
@@ -112,6 +113,7 @@ func (c *pausedCut) underPause(ctx context.Context) (cut statebackend.Cut, err e
 	if err := c.pause.prove(); err != nil {
 		return cut, err
 	}
+	crashpoint.At(crashpoint.CutRead)
 	if attempt := cut.Record.Attempt; attempt != cut.Record.Cut && c.req.Incarnation != "" {
 		c.pause.mark = cutMark(c.pause.lease, attempt)
 	}

@@ -14,13 +14,9 @@ import (
 	"keyframe/statebackend"
 )
 
-// TestOurOwnEndIsNotTheServersFault: what a deadline or a cancellation of the
-// caller ended is told by its cause, and not as a server that can't be reached.
-func TestOurOwnEndIsNotTheServersFault(t *testing.T) {
-	srv := redistest.Start(t)
-	b, c := openTest(t, srv), srv.Client()
-	fillJob(t, c, testJob, "mine")
-	calls := map[string]func(ctx context.Context) error{
+// callsOf are calls of a store, one of each kind.
+func callsOf(b *Backend) map[string]func(ctx context.Context) error {
+	return map[string]func(ctx context.Context) error{
 		"look": func(ctx context.Context) error { _, err := b.Look(ctx, testJob); return err },
 		"cut": func(ctx context.Context) error {
 			_, err := b.Cut(ctx, statebackend.CutRequest{Job: testJob}, &snapshot.Recorder{})
@@ -41,6 +37,15 @@ func TestOurOwnEndIsNotTheServersFault(t *testing.T) {
 		"room":    func(ctx context.Context) error { return b.Room(ctx, 1, 1, 1) },
 		"schemas": func(ctx context.Context) error { _, err := b.Schemas(ctx, testJob, [][]byte{[]byte("k")}); return err },
 	}
+}
+
+// TestOurOwnEndIsNotTheServersFault: what a deadline or a cancellation of the
+// caller ended is told by its cause, and not as a server that can't be reached.
+func TestOurOwnEndIsNotTheServersFault(t *testing.T) {
+	srv := redistest.Start(t)
+	b, c := openTest(t, srv), srv.Client()
+	fillJob(t, c, testJob, "mine")
+	calls := callsOf(b)
 	srv.Signal(syscall.SIGSTOP)
 	for name, call := range calls {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

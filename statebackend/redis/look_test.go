@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -15,6 +16,26 @@ import (
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 )
+
+// requireEvictionWarned: a policy that evicts is told when it can evict.
+func requireEvictionWarned(t *testing.T, c *goredis.Client, look func() statebackend.Glimpse) {
+	t.Helper()
+	policy := func(name, limit string) {
+		require.NoError(t, c.ConfigSet(t.Context(), "maxmemory-policy", name).Err())
+		require.NoError(t, c.ConfigSet(t.Context(), "maxmemory", limit).Err())
+	}
+	policy("allkeys-lru", "0")
+	require.Empty(t, look().Warnings, "nothing is evicted without a limit")
+	policy("allkeys-lru", "1gb")
+	require.Len(t, look().Warnings, 1)
+	require.Contains(t, look().Warnings[0], "allkeys-lru")
+	policy("volatile-ttl", "1gb")
+	require.Contains(t, look().Warnings[0], "1 keys of this database have an expiry")
+	require.NoError(t, c.Persist(t.Context(), testJob.Root()+":cg:expiring").Err())
+	require.Empty(t, look().Warnings)
+	policy("noeviction", "1gb")
+	require.Empty(t, look().Warnings)
+}
 
 func TestLookWarnsOfRealDangersOnly(t *testing.T) {
 	s := redistest.Start(t)
@@ -37,21 +58,7 @@ func TestLookWarnsOfRealDangersOnly(t *testing.T) {
 	require.Equal(t, "7.0.15", g.Server.Version)
 	require.False(t, g.At.IsZero())
 
-	policy := func(name, limit string) {
-		require.NoError(t, c.ConfigSet(ctx, "maxmemory-policy", name).Err())
-		require.NoError(t, c.ConfigSet(ctx, "maxmemory", limit).Err())
-	}
-	policy("allkeys-lru", "0")
-	require.Empty(t, look().Warnings, "nothing is evicted without a limit")
-	policy("allkeys-lru", "1gb")
-	require.Len(t, look().Warnings, 1)
-	require.Contains(t, look().Warnings[0], "allkeys-lru")
-	policy("volatile-ttl", "1gb")
-	require.Contains(t, look().Warnings[0], "1 keys of this database have an expiry")
-	require.NoError(t, c.Persist(ctx, testJob.Root()+":cg:expiring").Err())
-	require.Empty(t, look().Warnings)
-	policy("noeviction", "1gb")
-	require.Empty(t, look().Warnings)
+	requireEvictionWarned(t, c, look)
 	c.Set(ctx, testJob.Assignment(), "not JSON", 0)
 	_, err := b.Look(ctx, testJob)
 	require.ErrorContains(t, err, "assignment")
@@ -67,6 +74,31 @@ func TestKeyspaceOfOtherVersions(t *testing.T) {
 	require.Len(t, warnings, 2)
 	require.Contains(t, warnings[0], "cluster")
 	require.Contains(t, warnings[1], "2 hashes")
+}
+
+// noteUnderWriters notes in a record that changes all the time: each change is
+// seen, none is lost.
+func noteUnderWriters(t *testing.T, s *redistest.Server, b *Backend, incarnation string) {
+	t.Helper()
+	errs := make([]error, 8)
+	var wg sync.WaitGroup
+	for i := range errs {
+		c := s.Client()
+		wg.Go(func() {
+			for n := range 30 {
+				errs[i] = errors.Join(errs[i],
+					c.HSet(context.Background(), testJob.Record(), fmt.Sprintf("field %d", i), n).Err())
+			}
+		})
+	}
+	for n := range 30 {
+		require.NoError(t, b.Note(t.Context(), testJob, incarnation, statebackend.Notes{Attempt: snapshot.ID(n + 1)}))
+	}
+	wg.Wait()
+	require.NoError(t, errors.Join(errs...))
+	g, err := b.Look(t.Context(), testJob)
+	require.NoError(t, err)
+	require.EqualValues(t, 30, g.Record.Attempt)
 }
 
 func TestRecordsUnderContention(t *testing.T) {
@@ -90,25 +122,7 @@ func TestRecordsUnderContention(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprintf("inc-%d", g.Assigned.Parallelism-1), g.Record.Incarnation, "record and assignment are one step")
 
-	// A record that changes all the time: each change is seen, none is lost.
-	for i := range errs {
-		wg.Go(func() {
-			c := s.Client()
-			for n := range 30 {
-				errs[i] = errors.Join(errs[i],
-					c.HSet(context.Background(), testJob.Record(), fmt.Sprintf("field %d", i), n).Err())
-			}
-		})
-	}
-	for n := range 30 {
-		require.NoError(t, b.Note(t.Context(), testJob, g.Record.Incarnation, statebackend.Notes{Attempt: snapshot.ID(n + 1)}))
-	}
-	wg.Wait()
-	require.NoError(t, errors.Join(errs...))
-	g, err = b.Look(t.Context(), testJob)
-	require.NoError(t, err)
-	require.EqualValues(t, 30, g.Record.Attempt)
-
+	noteUnderWriters(t, s, b, g.Record.Incarnation)
 	_, err = b.Adopt(t.Context(), testJob, "", statebackend.Assignment{})
 	require.ErrorContains(t, err, "incarnation is empty")
 	s.Do("DEL", testJob.Record())

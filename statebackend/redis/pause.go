@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/statebackend"
 	"keyframe/statebackend/redis/resp"
 )
@@ -141,6 +142,7 @@ func (p *pause) begin(readers ...*resp.Conn) error {
 		}
 	}
 	p.first, p.last = first, first
+	crashpoint.At(crashpoint.CutHeld)
 	return p.compare(first)
 }
 

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/statebackend"
 	"keyframe/statebackend/redis/resp"
 )
@@ -50,7 +51,9 @@ func (p *pause) end() (stall time.Duration, err error) {
 	if p.held.IsZero() {
 		return 0, nil
 	}
-	return time.Since(p.held), nil
+	stall = time.Since(p.held)
+	crashpoint.At(crashpoint.CutReleased)
+	return stall, nil
 }
 
 // unpauseAndMark frees the writers on the pause's own connection, which no

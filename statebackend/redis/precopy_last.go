@@ -7,6 +7,7 @@ import (
 	"maps"
 	"time"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 	"keyframe/statebackend/redis/track"
@@ -50,6 +51,7 @@ func (c *precopyCut) underPause(ctx context.Context, fn func(context.Context) er
 	if err := c.pause.prove(); err != nil {
 		return cut, nil, err
 	}
+	crashpoint.At(crashpoint.CutRead)
 	cut, err = c.release(own)
 	return cut, own.sources, err
 }

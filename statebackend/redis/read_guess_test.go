@@ -200,6 +200,36 @@ func TestStatesAreToldByTheirNames(t *testing.T) {
 	require.False(t, (*guess)(nil).small())
 }
 
+// wrongGuess answers as a server in which every key is a hash but one, which is
+// of another type when it is read first, and then what typ and again say.
+func wrongGuess(typ, again string) func(args []string) string {
+	var wrong atomic.Bool
+	gone := strings.HasPrefix(typ, "+none")
+	return func(args []string) string {
+		odd := len(args) > 1 && args[len(args)-1] == stateKey(infosMost+5)
+		switch {
+		case args[0] == "MEMORY" && odd && wrong.Load() && gone:
+			return "$-1\r\n"
+		case args[0] == "MEMORY":
+			return ":90\r\n"
+		case args[0] == "TYPE" && odd:
+			return typ
+		case args[0] == "TYPE":
+			return "+hash\r\n"
+		case args[0] == "PEXPIRETIME" && odd && wrong.Load() && gone:
+			return ":-2\r\n"
+		case args[0] == "HGETALL" && odd && wrong.Load():
+			return again
+		case args[0] == "HGETALL" && odd:
+			wrong.Store(true)
+			return "-WRONGTYPE Operation against a key\r\n"
+		case args[0] == "HGETALL":
+			return bulks("f", "v")
+		}
+		return ""
+	}
+}
+
 // Keys that turn out wrong once more when they are read anew end the cut, by
 // name.
 func TestAGuessThatStaysWrongIsAnError(t *testing.T) {
@@ -211,31 +241,8 @@ func TestAGuessThatStaysWrongIsAnError(t *testing.T) {
 		"vanished":           {"+none\r\n", "*0\r\n", statebackend.ErrChanged},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var wrong atomic.Bool
 			f := startFake(t, nil)
-			f.answer = func(args []string) string {
-				odd := len(args) > 1 && args[len(args)-1] == stateKey(infosMost+5)
-				switch {
-				case args[0] == "MEMORY" && odd && wrong.Load() && strings.HasPrefix(c.typ, "+none"):
-					return "$-1\r\n"
-				case args[0] == "MEMORY":
-					return ":90\r\n"
-				case args[0] == "TYPE" && odd:
-					return c.typ
-				case args[0] == "TYPE":
-					return "+hash\r\n"
-				case args[0] == "PEXPIRETIME" && odd && wrong.Load() && strings.HasPrefix(c.typ, "+none"):
-					return ":-2\r\n"
-				case args[0] == "HGETALL" && odd && wrong.Load():
-					return c.again
-				case args[0] == "HGETALL" && odd:
-					wrong.Store(true)
-					return "-WRONGTYPE Operation against a key\r\n"
-				case args[0] == "HGETALL":
-					return bulks("f", "v")
-				}
-				return ""
-			}
+			f.answer = wrongGuess(c.typ, c.again)
 			var rec snapshot.Recorder
 			r := readerOf(t, f.open(t), &rec)
 			var names [][]byte

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 	"keyframe/statebackend/redis/resp"
@@ -130,6 +131,7 @@ func (s *staging) open(ctx context.Context) error {
 	if err := s.mark(); err != nil {
 		return err
 	}
+	crashpoint.At(crashpoint.StageMarked)
 	return s.probePayloads()
 }
 

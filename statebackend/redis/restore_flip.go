@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/statebackend"
 	"keyframe/statebackend/redis/resp"
 )
@@ -30,10 +31,12 @@ func (s *staging) Flip(ctx context.Context) (statebackend.FlipResult, error) {
 	if err := s.prepareFlip(); err != nil {
 		return statebackend.FlipResult{}, err
 	}
+	crashpoint.At(crashpoint.FlipReady)
 	v, err := s.runFlip(ctx)
 	if err != nil {
 		return statebackend.FlipResult{}, err
 	}
+	crashpoint.At(crashpoint.FlipDone)
 	result := statebackend.FlipResult{Expired: s.expired, Epoch: s.req.NewEpoch, Warning: s.warning}
 	if part(v, 0) != "already" {
 		if err := s.verdict(v); err != nil {

@@ -119,13 +119,7 @@ func TestARescaleReplacesOperatorStateOnly(t *testing.T) {
 	require.Equal(t, statebackend.FlipResult{Keys: 2, Removed: uint64(len(names) - 1 - 1), Epoch: 7}, res, "one is replaced, one never existed")
 	noTraces(t, c, testJob)
 
-	var want []string
-	for _, n := range c.SMembers(ctx, testJob.Index()).Val() {
-		if statebackend.Classify(testJob, []byte(n)) == snapshot.SectionOperator {
-			want = append(want, n)
-		}
-	}
-	sort.Strings(want)
+	want := operatorNames(c)
 	require.Equal(t, []string{
 		testJob.OperatorKey("g", "flights", 0, "op", "offsets"), testJob.OperatorKey("g", "flights", 1, "op", "offsets"),
 		testJob.OperatorKey("g", "flights", 2, "op", "offsets"),
@@ -149,19 +143,27 @@ func TestARescaleReplacesOperatorStateOnly(t *testing.T) {
 	}
 }
 
-// One change to any operator key between reading and flipping is noticed,
-// also one that is made after the copies have been compared.
-func TestARescaleNoticesEveryChange(t *testing.T) {
-	srv := redistest.Start(t)
-	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
-	names := operatorJob(t, c)
-	unchanged := summaries(t, b, names)
+// operatorNames are the operator state's keys in the index, sorted.
+func operatorNames(c *goredis.Client) (all []string) {
+	for _, n := range c.SMembers(context.Background(), testJob.Index()).Val() {
+		if statebackend.Classify(testJob, []byte(n)) == snapshot.SectionOperator {
+			all = append(all, n)
+		}
+	}
+	sort.Strings(all)
+	return all
+}
+
+// operatorChange is a write to operator state that a flip must notice.
+type operatorChange struct {
+	key  string
+	do   []any
+	undo []any // nil: it can't be undone
+}
+
+func operatorChanges() map[string]operatorChange {
 	key := func(subtask int, name string) string { return testJob.OperatorKey("g", "flights", subtask, "op", name) }
-	changes := map[string]struct {
-		key  string
-		do   []any
-		undo []any
-	}{
+	return map[string]operatorChange{
 		"list item":              {key(0, "offsets"), []any{"LSET", key(0, "offsets"), 2500, "x"}, []any{"LSET", key(0, "offsets"), 2500, "502"}},
 		"list longer":            {key(1, "offsets"), []any{"RPUSH", key(1, "offsets"), "7"}, []any{"RPOP", key(1, "offsets")}},
 		"list swap":              {key(1, "offsets"), []any{"LSET", key(1, "offsets"), 2, "7"}, []any{"LSET", key(1, "offsets"), 2, ""}},
@@ -175,6 +177,34 @@ func TestARescaleNoticesEveryChange(t *testing.T) {
 		"a new part":             {key(2, "offsets"), []any{"RPUSH", key(2, "offsets"), "x"}, []any{"DEL", key(2, "offsets")}},
 		"expected to be missing": {key(1, "offsets"), []any{"RENAME", key(1, "offsets"), "elsewhere"}, []any{"RENAME", "elsewhere", key(1, "offsets")}},
 	}
+}
+
+// flipAround flips a restore, and makes the change before the flip begins or,
+// where it isn't early, between what the flip reads first and its script.
+func flipAround(ctx context.Context, t *testing.T, s statebackend.Staging, early bool, change func()) error {
+	t.Helper()
+	if early {
+		change()
+		_, err := s.Flip(ctx)
+		return err
+	}
+	st := s.(*staging)
+	require.NoError(t, st.rebind(ctx))
+	require.NoError(t, st.prepareFlip())
+	change()
+	v, err := st.runFlip(ctx)
+	require.NoError(t, err)
+	return st.verdict(v)
+}
+
+// One change to any operator key between reading and flipping is noticed,
+// also one that is made after the copies have been compared.
+func TestARescaleNoticesEveryChange(t *testing.T) {
+	srv := redistest.Start(t)
+	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+	names := operatorJob(t, c)
+	unchanged := summaries(t, b, names)
+	changes := operatorChanges()
 	order := make([]string, 0, len(changes))
 	for what := range changes {
 		if what != "stream" { // can't be undone: last
@@ -188,18 +218,7 @@ func TestARescaleNoticesEveryChange(t *testing.T) {
 			s, err := b.Stage(ctx, rescaleRequest(fmt.Sprintf("c%dx%v", i, early), unchanged))
 			require.NoError(t, err, what)
 			require.NoError(t, feed(s, rescaled()))
-			if early {
-				require.NoError(t, c.Do(ctx, change.do...).Err())
-				_, err = s.Flip(ctx)
-			} else {
-				st := s.(*staging)
-				require.NoError(t, st.rebind(ctx))
-				require.NoError(t, st.prepareFlip())
-				require.NoError(t, c.Do(ctx, change.do...).Err())
-				v, flipErr := st.runFlip(ctx)
-				require.NoError(t, flipErr)
-				err = st.verdict(v)
-			}
+			err = flipAround(ctx, t, s, early, func() { require.NoError(t, c.Do(ctx, change.do...).Err()) })
 			changed := digests(t, c)
 			require.ErrorIs(t, err, statebackend.ErrChanged, "%s, early %v", what, early)
 			var ke *statebackend.KeyError

@@ -244,15 +244,14 @@ func TestAPayloadThatTheServerRefusesTouchesNothing(t *testing.T) {
 	requireSame(t, before, digests(t, c), "after the refusal")
 }
 
-func TestMalformedStreamsOfKeysAreRefused(t *testing.T) {
-	srv := redistest.Start(t)
-	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+// malformedStreams push a key of which only the last call is wrong.
+func malformedStreams(ctx context.Context, t *testing.T) map[string]func(s snapshot.Sink) []error {
 	name := []byte(testJob.Root() + ":k")
 	hash := snapshot.Key{Section: snapshot.SectionKeyed, Name: name, Type: snapshot.TypeHash}
 	el := snapshot.Element{Field: []byte("f"), Size: 3, Value: []byte("abc")}
 	part := snapshot.Element{Field: []byte("f"), Size: 5, Value: []byte("abc")}
 	str := snapshot.Key{Section: snapshot.SectionKeyed, Name: name, Type: snapshot.TypeString}
-	for what, push := range map[string]func(s snapshot.Sink) []error{
+	return map[string]func(s snapshot.Sink) []error{
 		"two keys at once": func(s snapshot.Sink) []error { return []error{s.BeginKey(hash), s.BeginKey(hash)} },
 		"no key":           func(s snapshot.Sink) []error { return []error{s.Element(el)} },
 		"empty hash":       func(s snapshot.Sink) []error { return []error{s.BeginKey(hash), s.EndKey(snapshot.KeyEnd{})} },
@@ -288,7 +287,13 @@ func TestMalformedStreamsOfKeysAreRefused(t *testing.T) {
 			_, err := s.(statebackend.Staging).Flip(ctx)
 			return append(errs, err)
 		},
-	} {
+	}
+}
+
+func TestMalformedStreamsOfKeysAreRefused(t *testing.T) {
+	srv := redistest.Start(t)
+	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+	for what, push := range malformedStreams(ctx, t) {
 		s, err := b.Stage(ctx, testRequest("bad", 0))
 		require.NoError(t, err)
 		errs := push(s)
@@ -297,7 +302,8 @@ func TestMalformedStreamsOfKeysAreRefused(t *testing.T) {
 		for _, err := range errs[:len(errs)-1] {
 			require.NoError(t, err, "%s: all but the last are right", what)
 		}
-		require.EqualError(t, s.BeginKey(hash), last.Error(), "%s: the sink stays dead", what)
+		another := snapshot.Key{Section: snapshot.SectionKeyed, Name: []byte(testJob.Root() + ":k"), Type: snapshot.TypeHash}
+		require.EqualError(t, s.BeginKey(another), last.Error(), "%s: the sink stays dead", what)
 		require.NoError(t, s.Abort(ctx))
 		require.Empty(t, digests(t, c), what)
 	}

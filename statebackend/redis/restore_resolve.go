@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/statebackend"
 	"keyframe/statebackend/redis/resp"
 )
@@ -110,16 +111,19 @@ func (r *resolver) run() (flipped bool, err error) {
 	if err != nil || flipped {
 		return flipped, err
 	}
+	crashpoint.At(crashpoint.ResolveStopped)
 	if err := r.endWriters(); err != nil {
 		return false, err
 	}
 	if err := r.clean(); err != nil {
 		return false, err
 	}
+	crashpoint.At(crashpoint.ResolveCleaned)
 	if !leads {
 		return false, nil
 	}
 	flipped, _, err = r.script("unmark")
+	crashpoint.At(crashpoint.ResolveUnmarked)
 	return flipped, err
 }
 

@@ -96,11 +96,11 @@ func TestASignThatTheServerCannotKeepIsRefusedByName(t *testing.T) {
 	noTraces(t, srv.Client(), testJob)
 }
 
-// TestBytesThatLookLikeNumbersStayBytesI3: the server keeps small integers as
-// such, and only those whose text is exactly theirs.
-func TestBytesThatLookLikeNumbersStayBytesI3(t *testing.T) {
-	srv := redistest.Start(t)
-	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+// fillNumbers writes bytes that a server may take for numbers, in state of each
+// type, and lists the keys.
+func fillNumbers(t *testing.T, c *goredis.Client) {
+	t.Helper()
+	ctx := t.Context()
 	texts := []string{"7", "007", "+7", " 7", "7 ", "-7", "-07", "-0", "0", "00", "7.0", "7e0", "0x7", "1e3", "inf", "nan", "",
 		"9223372036854775807", "9223372036854775808", "-9223372036854775808", "18446744073709551615", "4095", "4096", "8388607", "2147483648"}
 	var names []any
@@ -134,6 +134,14 @@ func TestBytesThatLookLikeNumbersStayBytesI3(t *testing.T) {
 	do("HINCRBYFLOAT", "floats", "f", "0.2")
 	do("INCRBYFLOAT", "float", "3.0e3")
 	require.NoError(t, c.Do(ctx, append([]any{"SADD", testJob.Index()}, names...)...).Err())
+}
+
+// TestBytesThatLookLikeNumbersStayBytesI3: the server keeps small integers as
+// such, and only those whose text is exactly theirs.
+func TestBytesThatLookLikeNumbersStayBytesI3(t *testing.T) {
+	srv := redistest.Start(t)
+	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
+	fillNumbers(t, c)
 	want := digests(t, c)
 	keys := readJob(t, b, testJob)
 	require.NoError(t, c.FlushAll(ctx).Err())

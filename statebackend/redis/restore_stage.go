@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 	"keyframe/statebackend/redis/resp"
@@ -90,6 +91,7 @@ func (s *staging) Expired() uint64 { return s.expired }
 
 // BeginKey opens a key.
 func (s *staging) BeginKey(k snapshot.Key) error {
+	crashpoint.At(crashpoint.StageKey)
 	if err := s.usable(); err != nil {
 		return err
 	}
