@@ -16,6 +16,7 @@ import (
 	"keyframe/coordinator/config"
 	"keyframe/coordinator/copies"
 	"keyframe/coordinator/fault"
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 )
@@ -275,6 +276,7 @@ func (c *Coordinator) Apply(ctx context.Context, spec config.Job) (JobStatus, er
 	if err := c.remember(ctx, spec, paused); err != nil {
 		return JobStatus{}, err
 	}
+	crashpoint.At(crashpoint.JobRemembered)
 	if known {
 		if err := j.become(spec); err != nil {
 			return JobStatus{}, err

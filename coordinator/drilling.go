@@ -11,6 +11,7 @@ import (
 	"keyframe/coordinator/drill"
 	"keyframe/coordinator/fault"
 	"keyframe/coordinator/schedule"
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 )
@@ -139,6 +140,7 @@ func (c *Coordinator) drill(ctx context.Context, op *Operation, j *job, cp snaps
 	if err := c.announce(ctx, r, scratch); err != nil {
 		return nil, err
 	}
+	crashpoint.At(crashpoint.DrillNoted)
 	op.expect(cp.Keys, cp.Elements, cp.Bytes)
 	res, err := r.Run(ctx, drill.Request{Job: spec, Checkpoint: cp.ID, Scratch: scratch}, op.progress)
 	if context.Cause(ctx) != nil && err != nil {
@@ -147,10 +149,13 @@ func (c *Coordinator) drill(ctx context.Context, op *Operation, j *job, cp snaps
 		return nil, fmt.Errorf("drill of checkpoint %d: %w", cp.ID, errors.Join(context.Cause(ctx), err))
 	}
 	c.drilled(ctx, cp, res, err)
+	crashpoint.At(crashpoint.DrillRecorded)
 	if err != nil {
 		return nil, err
 	}
-	return &res, c.opts.Journal.Delete(ctx, bucketDrills, scratch.Root())
+	err = c.opts.Journal.Delete(ctx, bucketDrills, scratch.Root())
+	crashpoint.At(crashpoint.DrillEnded)
+	return &res, err
 }
 
 // announce writes down which scratch keys there will be.

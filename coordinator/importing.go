@@ -8,6 +8,7 @@ import (
 
 	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/snapshot/archive"
 )
@@ -141,6 +142,7 @@ func (j *job) bringIn(ctx context.Context, op *Operation, req ImportRequest) (*I
 	if res.Checkpoint, err = j.commitImport(ctx, op, req); err != nil {
 		return nil, Explain(fmt.Errorf("import checkpoint %d of job %q into job %q: %w", cp.ID, cp.Job, req.Job, err))
 	}
+	crashpoint.At(crashpoint.ImportDone)
 	j.mu.Lock()
 	j.gen++ // who reads the history just now must read it again
 	j.mu.Unlock()
@@ -191,6 +193,7 @@ func (j *job) commitImport(ctx context.Context, op *Operation, req ImportRequest
 		return 0, err
 	}
 	defer w.Abort()
+	crashpoint.At(crashpoint.ImportBegun)
 	if err := j.writeImport(ctx, op, w, a, req.Archive); err != nil {
 		return 0, errors.Join(err, w.Fail(context.WithoutCancel(ctx), snapshot.Failure{Reason: snapshot.FailStore, Message: "import: " + err.Error()}))
 	}

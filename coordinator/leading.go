@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"keyframe/coordinator/cut"
+	"keyframe/internal/crashpoint"
 	"keyframe/statebackend"
 )
 
@@ -79,6 +80,7 @@ func (j *job) lead(ctx context.Context) (*term, error) {
 	if err != nil {
 		return nil, err
 	}
+	crashpoint.At(crashpoint.LeaseClaimed)
 	sent := time.Now()
 	within, cancel := context.WithTimeout(ctx, lookTimeout)
 	got, err := j.c.opts.Backend.Acquire(within, j.key(), claim)
@@ -87,6 +89,7 @@ func (j *job) lead(ctx context.Context) (*term, error) {
 		j.follow(err)
 		return nil, err
 	}
+	crashpoint.At(crashpoint.LeaseTaken)
 	t := &term{lease: statebackend.Lease{Job: j.key(), Holder: got.ID, Token: got.Token}, leader: got, ended: make(chan struct{})}
 	t.ctx, t.end = context.WithCancelCause(context.Background())
 	j.mu.Lock()
@@ -157,7 +160,9 @@ func (j *job) takeOffice(ctx context.Context, known leaseRecord, t *term) error 
 		return err
 	}
 	// Last: until then what others did is to be looked at again.
-	return j.c.put(ctx, bucketLease, j.config().Name, leaseRecord{Holders: []string{t.lease.Holder}, Token: t.lease.Token})
+	err := j.c.put(ctx, bucketLease, j.config().Name, leaseRecord{Holders: []string{t.lease.Holder}, Token: t.lease.Token})
+	crashpoint.At(crashpoint.LeaseRemembered)
+	return err
 }
 
 // afterOthers takes over from another coordinator. If it has restored or
@@ -267,6 +272,7 @@ func (j *job) keepLease(t *term, confirmed time.Time) {
 		cancel()
 		switch {
 		case err == nil:
+			crashpoint.At(crashpoint.LeaseRenewed)
 			confirmed, last, wait = sent, nil, ttl/3
 		case errors.Is(err, statebackend.ErrNotLeader):
 			j.depose(t, err)
@@ -339,7 +345,9 @@ func (j *job) abdicate() {
 	j.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
-	if err := j.c.opts.Backend.Release(ctx, t.lease); err != nil {
+	err := j.c.opts.Backend.Release(ctx, t.lease)
+	crashpoint.At(crashpoint.LeaseReturned)
+	if err != nil {
 		j.c.emit(Event{Kind: EventRecordFailed, Job: j.config().Name, Message: fmt.Sprintf("the lease was not given back and lasts for %s at most: %v", j.c.opts.Lease.TTL, err)})
 	}
 }

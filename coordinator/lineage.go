@@ -9,6 +9,7 @@ import (
 	"keyframe/coordinator/cut"
 	"keyframe/coordinator/fault"
 	"keyframe/coordinator/restore"
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 )
@@ -62,11 +63,14 @@ func (j *job) flipped(ctx context.Context, e restore.Entry) error {
 	if err := j.c.keepUndo(ctx, e); err != nil {
 		return err
 	}
+	crashpoint.At(crashpoint.UndoKept)
 	base := e.Checkpoint
 	if e.From != "" {
 		base = 0 // it is in another job's history
 	}
-	return j.keepLineage(ctx, base, e.Epoch)
+	err := j.keepLineage(ctx, base, e.Epoch)
+	crashpoint.At(crashpoint.LineageKept)
+	return err
 }
 
 // keepUndo remembers what undoes a flip; one that left nothing to undo makes

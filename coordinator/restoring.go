@@ -8,6 +8,7 @@ import (
 	"keyframe/coordinator/fault"
 	"keyframe/coordinator/rescaler"
 	"keyframe/coordinator/restore"
+	"keyframe/internal/crashpoint"
 	"keyframe/rescale"
 	"keyframe/snapshot"
 )
@@ -162,6 +163,7 @@ func (j *job) restoreSteps(ctx context.Context, op *Operation, r restore.Request
 			return restore.Result{}, fmt.Errorf("undo checkpoint (--no-undo goes without): %w", err)
 		}
 		r.Undo = cp.ID
+		crashpoint.At(crashpoint.UndoTaken)
 	}
 	res, err := j.restorer().Run(ctx, r, op.progress)
 	if err != nil {
@@ -231,6 +233,7 @@ func (j *job) rescaleSteps(ctx context.Context, op *Operation, req RescaleReques
 	if err != nil {
 		return rescaler.Result{}, err
 	}
+	crashpoint.At(crashpoint.RescaleBased)
 	r.Base, r.Undo = cp.ID, cp.ID
 	res, err := j.rescaler().Run(ctx, r, op.progress)
 	if err != nil {

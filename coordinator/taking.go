@@ -9,6 +9,7 @@ import (
 	"keyframe/coordinator/config"
 	"keyframe/coordinator/cut"
 	"keyframe/coordinator/fault"
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 )
 
@@ -276,6 +277,7 @@ func (j *job) retain(ctx context.Context) {
 	}
 	decisions := Retain(history, spec.Retention, j.inUse(), j.c.opts.Now())
 	j.tellHeld(history, decisions)
+	crashpoint.At(crashpoint.RetentionDecided)
 	for _, d := range decisions {
 		if d.Keep {
 			continue
@@ -284,6 +286,7 @@ func (j *job) retain(ctx context.Context) {
 			failed(fmt.Errorf("delete checkpoint %d: %w", d.ID, err))
 			continue
 		}
+		crashpoint.At(crashpoint.RetentionDeleted)
 		j.settled(d.ID)
 		j.c.emit(Event{Kind: EventCheckpointRemoved, Job: spec.Name, ID: d.ID, Reason: d.Reason, Message: fmt.Sprintf("checkpoint %d removed: %s", d.ID, d.Reason)})
 	}

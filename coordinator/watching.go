@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 )
@@ -284,6 +285,7 @@ func (j *job) adopt(ctx context.Context, g statebackend.Glimpse) (statebackend.R
 	if err != nil {
 		return rec, fmt.Errorf("adopt the state of job %q: %w", spec.Name, err)
 	}
+	crashpoint.At(crashpoint.StateAdopted)
 	j.c.emit(Event{Kind: EventAdopted, Job: spec.Name, Message: fmt.Sprintf("state found at %s: %d names in the index, incarnation %s", j.c.opts.Backend.Server(), g.Indexed, rec.Incarnation)})
 	return rec, nil
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/snapshot/archive"
 )
@@ -296,6 +297,7 @@ func (d *dir) copy(ctx context.Context, c key) error {
 	if err := d.keep(ctx, name, record{Job: c.job, ID: c.id, Bytes: int64(info.Bytes), MadeAt: d.k.o.Now()}); err != nil {
 		return err
 	}
+	crashpoint.At(crashpoint.CopyRemembered)
 	if err := d.added(name); err != nil {
 		return err
 	}
@@ -350,5 +352,6 @@ func (d *dir) makeFolder(path string) error {
 	if err := d.k.o.Disk.SyncDir(d.path); err != nil {
 		return fmt.Errorf("sync %s: %w", d.path, err)
 	}
+	crashpoint.At(crashpoint.CopyFolder)
 	return nil
 }

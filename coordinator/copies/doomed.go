@@ -8,6 +8,8 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+
+	"keyframe/internal/crashpoint"
 )
 
 // doom marks the copy of a checkpoint as to be removed, or takes that back.
@@ -55,9 +57,11 @@ func (d *dir) removeDoomed(ctx context.Context) error {
 		if err := d.k.o.Disk.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove the copy of checkpoint %d of job %q, which was deleted: %w", r.ID, r.Job, err)
 		}
+		crashpoint.At(crashpoint.CopyRemoved)
 		if err := d.k.o.Journal.Delete(ctx, bucketCopies, d.path+"\x00"+name); err != nil {
 			return fmt.Errorf("forget the copy %s: %w", path, err)
 		}
+		crashpoint.At(crashpoint.CopyForgotten)
 		d.mu.Lock()
 		delete(d.records, name)
 		delete(d.folders[filepath.Dir(name)].files, filepath.Base(name))

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/snapshot/archive"
 )
@@ -67,6 +68,7 @@ func (d *dir) present(ctx context.Context) error {
 		if mark, err = d.mark(path); err != nil {
 			return fmt.Errorf("begin a directory of copies: %w", err)
 		}
+		crashpoint.At(crashpoint.CopiesMarked)
 	case err != nil:
 		return fmt.Errorf("directory of copies: %w", err)
 	}

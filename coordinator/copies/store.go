@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 )
 
@@ -32,6 +33,7 @@ func (s store) Delete(ctx context.Context, job string, id snapshot.ID) error {
 	if err := s.k.doom(ctx, key{job, id}, true); err != nil {
 		return fmt.Errorf("checkpoint %d of job %q: %w", id, job, err)
 	}
+	crashpoint.At(crashpoint.CopyDoomed)
 	if err := s.Store.Delete(ctx, job, id); err != nil {
 		if errors.Is(err, snapshot.ErrNoCheckpoint) {
 			return err // it is gone already

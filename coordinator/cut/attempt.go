@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/keygroups"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
@@ -36,6 +37,7 @@ func (a *attempt) fill(ctx context.Context) error {
 	if err != nil && !tolerable(err) {
 		return err
 	}
+	crashpoint.At(crashpoint.AttemptNoted)
 	check := a.checks()
 	if err := a.take(ctx, check); err != nil {
 		return err

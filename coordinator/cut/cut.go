@@ -9,6 +9,7 @@ import (
 
 	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 )
@@ -90,6 +91,7 @@ func (t Taker) Take(ctx context.Context, req Request) (Outcome, error) {
 	if req.Started != nil {
 		req.Started(w.ID())
 	}
+	crashpoint.At(crashpoint.AttemptBegun)
 	if req.Unseen != nil {
 		return t.failed(ctx, w, req, req.Unseen)
 	}
@@ -110,6 +112,7 @@ func (t Taker) Take(ctx context.Context, req Request) (Outcome, error) {
 	}
 	out := Outcome{Checkpoint: &a.m.Checkpoint, Manifest: a.m, Full: a.full, Base: a.leave()}
 	out.RecordErr = t.note(context.WithoutCancel(ctx), req, statebackend.Notes{Checkpoint: w.ID(), CheckpointAt: *a.m.Checkpoint.CompletedAt}, a.m.Incarnation)
+	crashpoint.At(crashpoint.AttemptRecorded)
 	return out, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
 	"keyframe/coordinator/restore"
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 )
@@ -104,17 +105,20 @@ func (r *Runner) Run(ctx context.Context, req Request, p restore.Progress) (res 
 	}
 	defer func() {
 		p.Tell(PhaseRemove, 0, 0, 0)
+		crashpoint.At(crashpoint.DrillCompared)
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 		defer cancel()
 		if _, removeErr := scratch.Purge(within, req.Scratch); removeErr != nil {
 			err = errors.Join(err, fmt.Errorf("remove the scratch keys %s:*: %w", req.Scratch.Root(), removeErr))
 		}
+		crashpoint.At(crashpoint.DrillCleaned)
 		res.DurationMs = r.Now().Sub(began).Milliseconds()
 	}()
 	asked, err := r.restore(ctx, req, &res, p)
 	if err != nil {
 		return res, err
 	}
+	crashpoint.At(crashpoint.DrillRestored)
 	p.Tell(PhaseCompare, 0, 0, 0)
 	return res, r.compare(ctx, asked, scratch, &res)
 }

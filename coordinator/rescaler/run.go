@@ -10,6 +10,7 @@ import (
 	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
 	"keyframe/coordinator/restore"
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 )
@@ -48,6 +49,7 @@ func (e *Executor) Run(ctx context.Context, req Request, p Progress) (Result, er
 	if err := e.end(ctx, entry); err != nil {
 		res.Warnings = append(res.Warnings, "the rescale is done, but its journal entry stays until the next start: "+err.Error())
 	}
+	crashpoint.At(crashpoint.RescaleEnded)
 	res.DurationMs = e.Now().Sub(started).Milliseconds()
 	return res, nil
 }
@@ -64,6 +66,7 @@ func (e *Executor) change(ctx context.Context, req Request, r *ready, p Progress
 		return restore.Entry{}, restore.Fault(err, fault.Store, "begin the rescaled checkpoint of job %q", req.Job.Name)
 	}
 	defer w.Abort()
+	crashpoint.At(crashpoint.RescaleBegun)
 	r.plan.Checkpoint = w.ID()
 	s, err := e.swap(req, r, p)
 	if err != nil {
@@ -72,15 +75,18 @@ func (e *Executor) change(ctx context.Context, req Request, r *ready, p Progress
 	if err := s.Note(ctx, PhaseWrite); err != nil {
 		return restore.Entry{}, e.undo(ctx, req.Job.Name, w.ID(), err)
 	}
+	crashpoint.At(crashpoint.RescaleNoted)
 	if err := e.commit(ctx, w, r, s, p); err != nil {
 		err = restore.Fault(err, fault.Store, "rescale of job %q to %d: nothing was changed", req.Job.Name, req.To)
 		fail(ctx, w, err)
 		return restore.Entry{}, e.undo(ctx, req.Job.Name, w.ID(), err)
 	}
+	crashpoint.At(crashpoint.RescaleCommitted)
 	flip, err := s.Run(ctx)
 	if err != nil {
 		return restore.Entry{}, e.undo(ctx, req.Job.Name, w.ID(), err)
 	}
+	crashpoint.At(crashpoint.RescaleFlipped)
 	r.plan.Epoch = flip.Epoch
 	if flip.Warning != "" {
 		r.plan.Warnings = append(r.plan.Warnings, flip.Warning)
@@ -249,5 +255,6 @@ func (e *Executor) resume(ctx context.Context, job config.Job, entry restore.Ent
 	if err := e.forget(ctx, job.Name, entry.Checkpoint); err != nil {
 		return Resumed{}, err
 	}
+	crashpoint.At(crashpoint.RescaleForgotten)
 	return done, restore.DropEntry(ctx, e.Journal, job.Name)
 }

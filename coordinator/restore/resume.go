@@ -7,6 +7,7 @@ import (
 
 	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
+	"keyframe/internal/crashpoint"
 	"keyframe/statebackend"
 )
 
@@ -78,10 +79,13 @@ func (e *Executor) resume(ctx context.Context, job config.Job, entry Entry) (Res
 	if err != nil {
 		return Resumed{}, err
 	}
+	crashpoint.At(crashpoint.ResumeSettled)
 	if done.Flipped {
 		return done, e.end(ctx, entry)
 	}
-	return done, DropEntry(ctx, e.Journal, job.Name)
+	err = DropEntry(ctx, e.Journal, job.Name)
+	crashpoint.At(crashpoint.ResumeEnded)
+	return done, err
 }
 
 // resolver is what Settle needs of a state store.

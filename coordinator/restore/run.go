@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"keyframe/coordinator/fault"
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 )
@@ -36,6 +37,7 @@ func (e *Executor) Run(ctx context.Context, req Request, p Progress) (Result, er
 		// The entry may have been written although the answer says no.
 		return Result{}, e.dropAfter(ctx, req.Job.Name, err)
 	}
+	crashpoint.At(crashpoint.RestoreNoted)
 	flip, err := s.Run(ctx)
 	if err != nil {
 		return Result{}, e.dropAfter(ctx, req.Job.Name, err)
@@ -55,6 +57,7 @@ func (e *Executor) Run(ctx context.Context, req Request, p Progress) (Result, er
 	if err := e.end(ctx, s.Entry); err != nil {
 		res.Warnings = append(res.Warnings, "the restore is done, but its journal entry stays until the next start: "+err.Error())
 	}
+	crashpoint.At(crashpoint.RestoreEnded)
 	res.DurationMs = e.Now().Sub(started).Milliseconds()
 	return res, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"keyframe/coordinator/fault"
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 	"keyframe/statebackend"
 )
@@ -89,10 +90,12 @@ func (s *Swap) stage(ctx context.Context) (statebackend.Staging, error) {
 		return staging, fmt.Errorf("%s: %w", PhaseStage, err)
 	}
 	m.End()
+	crashpoint.At(crashpoint.RestoreStaged)
 	s.Progress.Tell(PhaseProve, m.keys, m.elements, m.bytes)
 	if err := staging.Prove(ctx); err != nil {
 		return staging, fmt.Errorf("%s: %w", PhaseProve, err)
 	}
+	crashpoint.At(crashpoint.RestoreProved)
 	return staging, context.Cause(ctx)
 }
 
@@ -114,6 +117,7 @@ func (s *Swap) ready(ctx context.Context) error {
 	if err := s.Note(ctx, PhaseFlip); err != nil {
 		return err
 	}
+	crashpoint.At(crashpoint.RestoreReady)
 	return context.Cause(ctx)
 }
 

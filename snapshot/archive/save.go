@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 )
 
@@ -62,6 +63,7 @@ func (OS) Publish(from, to string) error {
 	err := os.Link(from, to)
 	switch {
 	case err == nil:
+		crashpoint.At(crashpoint.ArchiveLinked)
 		return os.Remove(from)
 	case errors.Is(err, fs.ErrExist):
 		return err
@@ -111,18 +113,23 @@ func Save(ctx context.Context, disk Disk, path string, fill func(w io.Writer) er
 			_ = disk.Remove(tmp)
 		}
 	}()
+	crashpoint.At(crashpoint.ArchiveBegun)
 	if err := write(f, fill); err != nil {
 		return fmt.Errorf("archive %s: %w", path, err)
 	}
+	crashpoint.At(crashpoint.ArchiveWritten)
 	if err := proven(ctx, tmp); err != nil {
 		return err
 	}
+	crashpoint.At(crashpoint.ArchiveProven)
 	if err := disk.Publish(tmp, path); err != nil {
 		return fmt.Errorf("give the archive its name: %w", err)
 	}
+	crashpoint.At(crashpoint.ArchiveNamed)
 	if err := disk.SyncDir(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("archive %s is written, and may be gone after a loss of power: sync its directory: %w", path, err)
 	}
+	crashpoint.At(crashpoint.ArchiveDone)
 	return nil
 }
 

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"keyframe/internal/crashpoint"
 )
 
 // asideMark is between a store's name and a time in the name of a damaged file
@@ -43,16 +45,20 @@ func Replace(ctx context.Context, path string, now time.Time, progress func(done
 	if err != nil {
 		return fail(err)
 	}
+	crashpoint.At(crashpoint.SalvageMade)
 	if aside, err = keepAside(real, f, now); err == nil {
+		crashpoint.At(crashpoint.SalvageAside)
 		err = os.Rename(tmp, real)
 	}
 	if err == nil {
+		crashpoint.At(crashpoint.SalvageRenamed)
 		err = syncDir(filepath.Dir(real))
 	}
 	if err != nil {
 		_ = os.Remove(tmp) // the damaged file is still in its place
 		return fail(err)
 	}
+	crashpoint.At(crashpoint.SalvageDone)
 	return report, aside, nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 )
 
@@ -53,6 +54,7 @@ func (db *DB) backup(ctx context.Context, file string, progress func(snapshot.Up
 	if err != nil {
 		return res, err
 	}
+	crashpoint.At(crashpoint.BackupBegun)
 	s, err := t.writeBackup(ctx, file)
 	if err != nil {
 		return res, errors.Join(err, t.discard())
@@ -72,6 +74,7 @@ func (t *task) writeBackup(ctx context.Context, file string) (s snapshot.StoreSt
 	if err != nil {
 		return s, err
 	}
+	crashpoint.At(crashpoint.BackupLevel)
 	t.reached("walk")
 	if err := t.prove(ctx, true); err != nil {
 		return s, err
@@ -100,6 +103,7 @@ func (t *task) publish(file string) error {
 	if err := t.file.Sync(); err != nil {
 		return fmt.Errorf("copy %s: sync: %w", t.name, err)
 	}
+	crashpoint.At(crashpoint.BackupSynced)
 	t.reached("rename")
 	if err := linkOrRename(t.name, file); err != nil {
 		return err
@@ -110,6 +114,7 @@ func (t *task) publish(file string) error {
 	}
 	// It is whole and durable, and was only written here.
 	_ = t.dst.Close()
+	crashpoint.At(crashpoint.BackupDone)
 	t.reached("done")
 	return nil
 }
@@ -119,6 +124,7 @@ func linkOrRename(from, to string) error {
 	err := os.Link(from, to)
 	switch {
 	case err == nil:
+		crashpoint.At(crashpoint.FileLinked)
 		if err := os.Remove(from); err != nil {
 			return fmt.Errorf("%s is written, and %s is the same file: remove that name: %w", to, from, err)
 		}

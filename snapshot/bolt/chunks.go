@@ -6,6 +6,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 )
 
@@ -162,5 +163,6 @@ func (db *DB) storeBatch(b *batch) (known uint64, err error) {
 	if err != nil {
 		return known, err
 	}
+	crashpoint.At(crashpoint.ChunksStored)
 	return known, db.readBack(b)
 }

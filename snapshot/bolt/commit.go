@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 )
 
@@ -37,9 +38,11 @@ func (w *writer) Commit(ctx context.Context, m *snapshot.Manifest) error {
 	if err := w.settle(ctx, m, !m.Checkpoint.Incremental); err != nil {
 		return fmt.Errorf("%s: commit: %w", w.at, err)
 	}
+	crashpoint.At(crashpoint.CommitReady)
 	if err := w.publish(ctx, m); err != nil {
 		return fmt.Errorf("%s: commit: %w", w.at, err)
 	}
+	crashpoint.At(crashpoint.CommitDone)
 	w.ended = "committed"
 	w.keep(m)
 	w.release(nil)
@@ -108,7 +111,9 @@ func (w *writer) publish(ctx context.Context, m *snapshot.Manifest) error {
 		if err := h.manifests.Put(idKey(w.row.ID), b); err != nil {
 			return fmt.Errorf("manifest of %d bytes: %w", len(b), err)
 		}
-		return h.putRow(listed)
+		err = h.putRow(listed)
+		crashpoint.At(crashpoint.CommitOpen)
+		return err
 	})
 }
 

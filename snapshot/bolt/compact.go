@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 )
 
@@ -62,6 +63,7 @@ func (db *DB) compact(ctx context.Context, progress func(snapshot.UpkeepProgress
 	if err != nil {
 		return res, err
 	}
+	crashpoint.At(crashpoint.CompactBegun)
 	old, err := t.switchOver(ctx, target)
 	if old == nil {
 		return res, errors.Join(err, t.discard())
@@ -69,6 +71,7 @@ func (db *DB) compact(ctx context.Context, progress func(snapshot.UpkeepProgress
 	// It was only read since its last sync, and has no name any more: that it
 	// can't be closed is no loss.
 	_ = old.Close()
+	crashpoint.At(crashpoint.CompactDone)
 	t.reached("done")
 	if err != nil {
 		return res, err
@@ -87,6 +90,7 @@ func (t *task) compacted(ctx context.Context, before int64) (snapshot.CompactRes
 // file once the store has let go of it, also with an error.
 func (t *task) switchOver(ctx context.Context, target string) (old *bbolt.DB, err error) {
 	err = t.hold(ctx, func() error {
+		crashpoint.At(crashpoint.CompactLevel)
 		t.reached("walk")
 		if err := t.prove(ctx, false); err != nil {
 			return err
@@ -97,10 +101,12 @@ func (t *task) switchOver(ctx context.Context, target string) (old *bbolt.DB, er
 		if err := t.finish(); err != nil {
 			return err
 		}
+		crashpoint.At(crashpoint.CompactSynced)
 		t.reached("rename")
 		if err := os.Rename(t.name, target); err != nil {
 			return fmt.Errorf("put the copy in the file's place: %w", err)
 		}
+		crashpoint.At(crashpoint.CompactRenamed)
 		t.reached("renamed")
 		var synced error
 		if err := syncDir(filepath.Dir(target)); err != nil {

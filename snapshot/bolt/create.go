@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"go.etcd.io/bbolt"
+
+	"keyframe/internal/crashpoint"
 )
 
 // newSuffix is between a store's name and a random part in the name of a file
@@ -35,9 +37,11 @@ func create(path string) error {
 	if err := fill(f); err != nil {
 		return fmt.Errorf("can't make it: %w", err)
 	}
+	crashpoint.At(crashpoint.StoreMade)
 	if err := os.Link(name, path); err != nil {
 		return linkFailed(path, err)
 	}
+	crashpoint.At(crashpoint.StoreLinked)
 	return syncDir(dir)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 )
 
@@ -41,6 +42,7 @@ func (db *DB) sweep(ctx context.Context) error {
 			db.mem.discard(idsOf(part), false)
 		} else {
 			db.mem.cleared(idsOf(part))
+			crashpoint.At(crashpoint.SweepDone)
 		}
 	}
 	return err
@@ -120,6 +122,7 @@ func (db *DB) recover(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		crashpoint.At(crashpoint.RowsFailed)
 	}
 	if err := db.raise(ctx); err != nil {
 		return err

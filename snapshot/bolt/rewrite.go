@@ -7,6 +7,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 )
 
@@ -68,11 +69,13 @@ func (r *rewriter) Commit(ctx context.Context, m *snapshot.Manifest) error {
 	}
 	var dropped []snapshot.ChunkID
 	if err == nil {
+		crashpoint.At(crashpoint.MergeReady)
 		dropped, err = r.replace(ctx, m)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: rewrite: %w", r.at, err)
 	}
+	crashpoint.At(crashpoint.MergeDone)
 	r.ended = "committed"
 	r.keep(m)
 	r.release(dropped)
@@ -112,7 +115,9 @@ func (r *rewriter) replace(ctx context.Context, m *snapshot.Manifest) (dropped [
 		}
 		// Before the commit, so that no check finds them without an owner.
 		r.db.mem.discard(dropped, true)
-		return errors.Join(h.manifests.Put(idKey(r.at.id), b), h.putRow(row))
+		err = errors.Join(h.manifests.Put(idKey(r.at.id), b), h.putRow(row))
+		crashpoint.At(crashpoint.MergeOpen)
+		return err
 	})
 	if err != nil {
 		r.db.mem.cleared(dropped)

@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 )
 
@@ -132,6 +133,7 @@ func (r *rescue) write(ctx context.Context, tmp string) (err error) {
 	if len(c.problems) > 0 {
 		return fmt.Errorf("the new store is not whole (this is a bug): %s", c.problems[0])
 	}
+	crashpoint.At(crashpoint.SalvageWritten)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
 )
 
@@ -140,6 +141,7 @@ func (db *DB) Delete(ctx context.Context, job string, id snapshot.ID) error {
 	if err != nil {
 		return err
 	}
+	crashpoint.At(crashpoint.DeleteDone)
 	db.mem.discard(ids, false)
 	db.sweeper.wake()
 	return nil
@@ -179,6 +181,7 @@ func (db *DB) forget(ctx context.Context, job string, id snapshot.ID) (free []sn
 		}
 		// Before the commit, so that no check finds them without an owner.
 		db.mem.discard(free, true)
+		crashpoint.At(crashpoint.DeleteOpen)
 		return nil
 	})
 	if err != nil {
