@@ -99,12 +99,8 @@ func (c *Coordinator) beginImport(ctx context.Context, req ImportRequest) (*Oper
 	if err := c.freeName(ctx, req.Job, req.Name); err != nil {
 		return nil, err
 	}
-	problems, err := req.Archive.Verify(ctx)
-	switch {
-	case err != nil:
-		return nil, fault.Wrap(err, fault.Failed, "nothing was changed; try again", "import into job %q", req.Job)
-	case len(problems) > 0:
-		return nil, fault.New(fault.Corrupt, "nothing was changed; `coordinator checkpoint verify --from FILE` lists all", "the archive has %d problems, the first: %s", len(problems), problems[0])
+	if err := soundArchive(ctx, req.Job, req.Archive); err != nil {
+		return nil, err
 	}
 	return j.submit(OpImport, func(ctx context.Context, op *Operation) (func(*Status), error) {
 		res, err := j.bringIn(ctx, op, req)

@@ -203,15 +203,6 @@ func showImport(w io.Writer, r coordinator.ImportResult) {
 
 // upload imports one file and waits for the end.
 func (a *app) upload(ctx *cli.Context, c *api.Client, path, job string) (res coordinator.ImportResult, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return res, fault.Wrap(err, fault.Usage, "", "archive")
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	info, err := f.Stat()
-	if err != nil {
-		return res, fault.Wrap(err, fault.Usage, "", "archive")
-	}
 	q := url.Values{}
 	for name, value := range map[string]string{"job": job, "name": ctx.String("name"), "note": ctx.String("note")} {
 		if value != "" {
@@ -219,7 +210,7 @@ func (a *app) upload(ctx *cli.Context, c *api.Client, path, job string) (res coo
 		}
 	}
 	var op api.Operation
-	if err := c.Upload(ctx.Context, "/import?"+q.Encode(), f, info.Size(), &op); err != nil {
+	if err := sendArchive(ctx, c, "/import?"+q.Encode(), path, &op); err != nil {
 		return res, err
 	}
 	if op, err = a.follow(ctx.Context, c, op); err != nil {
@@ -233,25 +224,12 @@ func (a *app) upload(ctx *cli.Context, c *api.Client, path, job string) (res coo
 
 // restoreFrom imports what a restore is to come from, and gives its id: the
 // file, or the newest cut of the job in a directory.
-func (a *app) restoreFrom(ctx *cli.Context, c *api.Client, job string) (string, error) {
-	if ctx.IsSet("checkpoint") {
-		return "", fault.New(fault.Usage, "give one of them", "--from and --checkpoint both say what to restore")
-	}
-	if ctx.Bool("dry-run") {
-		return "", fault.New(fault.Usage, "`coordinator checkpoint import -f FILE`, then restore --checkpoint ID --dry-run", "--from brings the checkpoint in first, which --dry-run must not")
-	}
-	all, err := archives(ctx.String("from"))
+func (a *app) restoreFrom(ctx *cli.Context, c *api.Client, job string) (checkpoint string, err error) {
+	path, err := fromPath(ctx, job)
 	if err != nil {
 		return "", err
 	}
-	if len(all) > 1 {
-		all = slices.DeleteFunc(all, func(f found) bool { return f.of.Job != job })
-		if len(all) == 0 {
-			return "", fault.New(fault.NoCheckpoint, "give the file itself", "%s has no checkpoint of job %q", ctx.String("from"), job)
-		}
-		slices.SortStableFunc(all, func(x, y found) int { return x.info.CutAt.Compare(y.info.CutAt) })
-	}
-	res, err := a.upload(ctx, c, all[len(all)-1].path, job)
+	res, err := a.upload(ctx, c, path, job)
 	if err != nil {
 		return "", err
 	}

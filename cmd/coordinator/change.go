@@ -33,6 +33,9 @@ func (a *app) restore(ctx *cli.Context) error {
 	}
 	req := api.Restore{Checkpoint: ctx.String("checkpoint"), As: ctx.String("as"), AcceptSchema: ctx.Bool("accept-schema"), NoUndo: ctx.Bool("no-undo")}
 	if ctx.IsSet("from") {
+		if ctx.Bool("dry-run") {
+			return a.planFrom(ctx, c, args[0])
+		}
 		if req.Checkpoint, err = a.restoreFrom(ctx, c, args[0]); err != nil {
 			return err
 		}

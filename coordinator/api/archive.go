@@ -19,8 +19,7 @@ import (
 	"keyframe/snapshot/archive"
 )
 
-// importPath is the one route whose body is larger than maxBody: it goes to a
-// file as it comes.
+// importPath is a route whose body is larger than maxBody, see streamed.
 const importPath = "/v1/import"
 
 // archiveType is what an archive's bytes are called.

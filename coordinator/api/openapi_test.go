@@ -32,6 +32,7 @@ var allRoutes = []string{
 	"GET /v1/store",
 	"GET /v1/version",
 	"POST /v1/import",
+	"POST /v1/import/plan",
 	"POST /v1/jobs/{job}/adopt",
 	"POST /v1/jobs/{job}/checkpoints",
 	"POST /v1/jobs/{job}/checkpoints/{checkpoint}/accept",

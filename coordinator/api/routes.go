@@ -75,6 +75,7 @@ func register(api huma.API, o Options) {
 	r.changes()
 	r.store()
 	r.archives()
+	r.archivePlan()
 	r.doctor()
 	r.drills()
 	r.audits()

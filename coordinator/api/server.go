@@ -91,8 +91,7 @@ func signed(version string, next http.Handler) http.Handler {
 // in time, which must not bound what the handler then does.
 func readFirst(next http.Handler, limit time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		streamed := r.Method == http.MethodPost && r.URL.Path == importPath // it has bounds of its own
-		if r.Body == nil || r.Body == http.NoBody || streamed {
+		if r.Body == nil || r.Body == http.NoBody || streamed(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
