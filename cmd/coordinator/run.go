@@ -178,7 +178,7 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 	})
 	m.Watch(c.Jobs, c.StoreStats)
 	server := api.NewServer(api.Options{Coordinator: c, Events: events, Metrics: m.Handler(), Version: versionText(),
-		Keys: d.keys, ClientCerts: d.file.API.ClientCerts, Audit: auditor, Spool: filepath.Dir(d.file.Store.Path)})
+		Keys: d.keys, ClientCerts: d.file.API.ClientCerts, Audit: auditor, Spool: filepath.Dir(d.file.Store.Path), MaxImport: int64(d.file.API.MaxImport)})
 	server.ErrorLog = d.log.Named("api").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
 	if err := c.Start(ctx); err != nil {
 		return errors.Join(coordinator.Explain(err), listener.Close())

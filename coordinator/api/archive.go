@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"keyframe/coordinator"
+	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
 	"keyframe/snapshot"
 	"keyframe/snapshot/archive"
@@ -142,6 +144,10 @@ func (p *patient) Write(b []byte) (int, error) {
 // nothing of it is left.
 func (r routes) receive(c huma.Context) (*archive.Archive, error) {
 	req, w := humago.Unwrap(c)
+	most := cmp.Or(r.MaxImport, int64(config.DefaultMaxImport))
+	if req.ContentLength > most {
+		return nil, importTooLarge(w, most, fmt.Sprintf("the archive has %d bytes", req.ContentLength))
+	}
 	f, err := os.CreateTemp(r.Spool, "keyframe-import-*")
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Store, "the coordinator keeps an archive beside its store until it has verified it", "receive the archive")
@@ -150,9 +156,12 @@ func (r routes) receive(c huma.Context) (*archive.Archive, error) {
 		return nil, errors.Join(fmt.Errorf("receive the archive: %w", err), f.Close())
 	}
 	conn := http.NewResponseController(w)
-	n, err := io.Copy(f, &steady{r: req.Body, conn: conn})
+	n, err := io.Copy(f, io.LimitReader(&steady{r: req.Body, conn: conn}, most+1))
 	_ = conn.SetReadDeadline(time.Time{}) // a connection without deadlines is a test's
-	if err != nil {
+	switch {
+	case err == nil && n > most:
+		return nil, errors.Join(importTooLarge(w, most, "the archive goes on"), f.Close())
+	case err != nil:
 		return nil, errors.Join(fault.Wrap(err, fault.Failed, "nothing was changed; is there room beside the store?", "receive the archive: after %d bytes", n), f.Close())
 	}
 	a, err := archive.NewFile(f, n, "that was received")
@@ -160,6 +169,14 @@ func (r routes) receive(c huma.Context) (*archive.Archive, error) {
 		return nil, errors.Join(coordinator.Explain(err), f.Close())
 	}
 	return a, nil
+}
+
+// importTooLarge refuses an archive. What is left of it is not read: the
+// connection ends with the answer.
+func importTooLarge(w http.ResponseWriter, most int64, why string) error {
+	w.Header().Set("Connection", "close")
+	return fault.New(fault.TooLarge, "raise api.maxImport when there is room beside the store; nothing of it was kept",
+		"an archive may have at most %d bytes (api.maxImport), and %s", most, why)
 }
 
 // steady reads from a sender as long as it sends.

@@ -41,7 +41,7 @@ func closed(t *testing.T, a *Auditor) {
 }
 
 // lines are all lines of the log without the request ids and chain, by JSON.
-func lines(t *testing.T, a *Auditor) []audit.Entry {
+func lines(t testing.TB, a *Auditor) []audit.Entry {
 	t.Helper()
 	all, err := a.log.Read(t.Context(), audit.Query{})
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 
 // allCodes reads the closed list of codes from the source, so that a new one
 // can't be forgotten here.
-func allCodes(t *testing.T) []fault.Code {
+func allCodes(t testing.TB) []fault.Code {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../fault/fault.go", nil, 0)
 	require.NoError(t, err)

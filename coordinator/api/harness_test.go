@@ -106,7 +106,7 @@ func (d damagedStore) Chunk(ctx context.Context, id snapshot.ChunkID) ([]byte, e
 
 // service is the API over a real coordinator, store file and state store.
 type service struct {
-	t       *testing.T
+	t       testing.TB
 	state   *wire
 	db      *bolt.DB
 	damaged sync.Map // snapshot.ChunkID → true: reads give another byte
@@ -114,9 +114,10 @@ type service struct {
 	metrics *metrics.Metrics
 	srv     *httptest.Server
 	client  *Client
+	options Options
 }
 
-func newService(t *testing.T, change ...func(*Options)) *service {
+func newService(t testing.TB, change ...func(*Options)) *service {
 	t.Helper()
 	s := &service{t: t, state: &wire{Store: memory.New(memory.Options{}), entered: make(chan struct{}, 16)}, metrics: metrics.New(time.Now)}
 	db, err := bolt.Open(t.Context(), filepath.Join(t.TempDir(), "keyframe.db"), bolt.Options{})
@@ -133,6 +134,7 @@ func newService(t *testing.T, change ...func(*Options)) *service {
 	for _, f := range change {
 		f(&o)
 	}
+	s.options = o
 	s.srv = httptest.NewUnstartedServer(nil)
 	s.srv.Config = NewServer(o)
 	s.srv.Start()
@@ -140,6 +142,21 @@ func newService(t *testing.T, change ...func(*Options)) *service {
 	require.NoError(t, err)
 	t.Cleanup(s.close)
 	return s
+}
+
+// reconfigure serves the same coordinator with other options from now on.
+func (s *service) reconfigure(change func(*Options)) {
+	s.t.Helper()
+	s.srv.CloseClientConnections()
+	s.client.Close()
+	s.srv.Close()
+	change(&s.options)
+	s.srv = httptest.NewUnstartedServer(nil)
+	s.srv.Config = NewServer(s.options)
+	s.srv.Start()
+	client, err := NewClient(s.srv.URL, s.options.Token)
+	require.NoError(s.t, err)
+	s.client = client
 }
 
 // close ends with a store that has no problems.

@@ -38,6 +38,9 @@ type Options struct {
 	// Spool is the directory in which an archive is kept while it is imported,
 	// best that of the store; the system's for temporary files when empty.
 	Spool string
+	// MaxImport is the largest archive in bytes that may be imported;
+	// config.DefaultMaxImport when 0.
+	MaxImport int64
 }
 
 // Limits on requests and answers.

@@ -90,6 +90,7 @@ func (a API) check(l *list) {
 	}
 	a.checkTokens(l)
 	a.checkCerts(l)
+	a.checkImport(l)
 	checkPair(l, "api", a.CertFile, a.KeyFile)
 }
 

@@ -15,7 +15,7 @@ func Defaults() File {
 	return File{
 		Redis: Redis{URL: "redis://127.0.0.1:6379/0", Tracking: TrackAuto},
 		Store: Store{Path: "keyframe.db", CompactAbove: 2, OnDamage: DamageSalvage},
-		API:   API{Listen: "127.0.0.1:7070"},
+		API:   API{Listen: "127.0.0.1:7070", MaxImport: DefaultMaxImport},
 		Log:   Log{Level: "info"},
 		Lease: Lease{TTL: Duration(15 * time.Second)},
 	}

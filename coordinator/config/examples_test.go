@@ -47,7 +47,7 @@ func TestMinimalExample(t *testing.T) {
 // switched on, and looks for each field of the types.
 func TestFullExampleShowsEveryField(t *testing.T) {
 	text := readExample(t, "keyframe.yaml")
-	for _, name := range []string{"url", "passwordFile", "passwordEnv", "caFile", "certFile", "keyFile", "path", "compactAbove", "listen", "tokenFile", "tokenEnv", "role", "file", "env", "clientCAFile", "commonName", "san", "audit",
+	for _, name := range []string{"url", "passwordFile", "passwordEnv", "caFile", "certFile", "keyFile", "path", "compactAbove", "listen", "tokenFile", "tokenEnv", "role", "file", "env", "clientCAFile", "commonName", "san", "maxImport", "audit",
 		"level", "json", "ttl", "name", "prefix", "parallelism", "maxParallelism", "hash", "keyType", "ranges", "split", "schedule", "minPause",
 		"timeout", "maxPause", "grade", "tracking", "incremental", "maxStall", "onStall", "maxReadRate", "selfCheckEvery", "keep", "maxAge", "onStateLoss", "topic", "group"} {
 		require.Regexp(t, `(?m)(^[ #]*|[{,] ?|- )`+name+`: \S`, text, "field %s is shown", name)

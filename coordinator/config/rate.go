@@ -64,9 +64,18 @@ func (r *Rate) UnmarshalJSON(b []byte) error {
 
 // UnmarshalText reads "50MB"; the empty text is 0.
 func (r *Rate) UnmarshalText(b []byte) error {
+	n, err := parseBytes(b, "rate", "bytes per second", "50MB")
+	if err == nil {
+		*r = Rate(n)
+	}
+	return err
+}
+
+// parseBytes reads a number of bytes with or without a unit; what, of and
+// example are for the error.
+func parseBytes(b []byte, what, of, example string) (int64, error) {
 	if len(b) == 0 {
-		*r = 0
-		return nil
+		return 0, nil
 	}
 	digits, unit := string(b), int64(1)
 	for _, u := range rateUnits {
@@ -77,8 +86,7 @@ func (r *Rate) UnmarshalText(b []byte) error {
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n > math.MaxInt64/unit || n < math.MinInt64/unit {
-		return fmt.Errorf("rate %q: want a whole number of bytes per second with a unit, such as 50MB (kB, MB, GB, KiB, MiB, GiB)", b)
+		return 0, fmt.Errorf("%s %q: want a whole number of %s with a unit, such as %s (kB, MB, GB, KiB, MiB, GiB)", what, b, of, example)
 	}
-	*r = Rate(n * unit)
-	return nil
+	return n * unit, nil
 }

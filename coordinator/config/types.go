@@ -108,6 +108,9 @@ type API struct {
 	// ClientCerts it is wanted beside a token.
 	ClientCAFile string       `yaml:"clientCAFile"`
 	ClientCerts  []ClientCert `yaml:"clientCerts"`
+	// MaxImport is the largest archive that may be imported: it lies beside the
+	// store until it has been verified.
+	MaxImport Size `yaml:"maxImport"`
 }
 
 // Drill says where checkpoints are restored on trial: in a server of its own,
