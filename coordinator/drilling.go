@@ -48,14 +48,37 @@ func (c *Coordinator) runner() *drill.Runner {
 	return &drill.Runner{Store: c.opts.Store, Target: target, Now: c.opts.Now, NewID: func() string { return randomID(8) }}
 }
 
+// drillsBeside reports whether drills are made in the jobs' own state store:
+// only who leads a job writes there.
+func (c *Coordinator) drillsBeside() bool {
+	t := c.opts.DrillTarget
+	return t == nil || t.Server() == c.opts.Backend.Server()
+}
+
+// endWithTerm lets a drill beside the job end with the term in which it began;
+// its scratch keys are removed all the same.
+func (c *Coordinator) endWithTerm(j *job, cancel context.CancelCauseFunc) (leave func() bool) {
+	t := j.leading()
+	if t == nil || !c.drillsBeside() {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })
+}
+
 // Drill restores a checkpoint on trial: under a scratch job, whose keys are
 // compared with the checkpoint and removed again. which is an id or a savepoint
 // name, "" for the newest restorable one. Live keys are not touched, and the
-// job's checkpoints go on meanwhile. The outcome stands with the checkpoint.
+// job's checkpoints go on meanwhile. The outcome stands with the checkpoint. In
+// the job's own state store only its leader drills.
 func (c *Coordinator) Drill(ctx context.Context, name, which string) (*Operation, error) {
 	j, err := c.find(name)
 	if err != nil {
 		return nil, err
+	}
+	if c.drillsBeside() {
+		if err := j.refuseStandby(ctx); err != nil {
+			return nil, err
+		}
 	}
 	cp, err := c.restorable(ctx, name, which)
 	if err != nil {
@@ -78,22 +101,25 @@ func (c *Coordinator) Drill(ctx context.Context, name, which string) (*Operation
 		return nil, err
 	}
 	c.wg.Add(1)
-	go func() {
-		defer c.wg.Done()
-		defer c.drills.end(name)
-		ctx, cancel := context.WithCancelCause(c.ctx)
-		defer cancel(nil)
-		// It reads the store and writes scratch keys, so it needs no turn of
-		// the job's actor. A stop does not wait for it.
-		defer context.AfterFunc(c.store.quit, func() { cancel(errStopping) })()
-		op.begin(c.opts.Now(), cancel)
-		res, err := c.drill(ctx, op, j, cp)
-		if err != nil {
-			err = Explain(err)
-		}
-		op.finish(c.opts.Now(), err, func(s *Status) { s.Drill = res })
-	}()
+	go c.runDrill(op, j, cp)
 	return op, nil
+}
+
+// runDrill runs a drill to its end. It reads the store and writes scratch keys,
+// so it needs no turn of the job's actor. A stop does not wait for it.
+func (c *Coordinator) runDrill(op *Operation, j *job, cp snapshot.Checkpoint) {
+	defer c.wg.Done()
+	defer c.drills.end(cp.Job)
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.store.quit, func() { cancel(errStopping) })()
+	defer c.endWithTerm(j, cancel)()
+	op.begin(c.opts.Now(), cancel)
+	res, err := c.drill(ctx, op, j, cp)
+	if err != nil {
+		err = Explain(err)
+	}
+	op.finish(c.opts.Now(), err, func(s *Status) { s.Drill = res })
 }
 
 func (d *drills) begin(job string, make func() *Operation) (*Operation, error) {
@@ -227,7 +253,7 @@ func (c *Coordinator) drillByItself() {
 		c.sweepScratch(told)
 		for _, j := range c.Jobs() {
 			if !j.Paused && c.drills.due(j.Name, j.Config.Drill.Schedule, c.opts.Now()) {
-				if _, err := c.Drill(c.ctx, j.Name, ""); err != nil {
+				if _, err := c.Drill(c.ctx, j.Name, ""); err != nil && !errors.Is(err, statebackend.ErrNotLeader) {
 					c.emit(Event{Kind: EventDrillFailed, Job: j.Name, Message: "the drill that was due could not begin: " + err.Error()})
 				}
 			}

@@ -58,7 +58,11 @@ func Explain(err error) *fault.Error {
 	}
 	for _, x := range explanations {
 		if errors.Is(err, x.is) {
-			return &fault.Error{Code: x.code, Message: err.Error(), Hint: x.hint, Err: err}
+			hint := x.hint
+			if fenced := (*statebackend.FencedError)(nil); x.is == statebackend.ErrNotLeader && errors.As(err, &fenced) {
+				hint = leaderHint(fenced)
+			}
+			return &fault.Error{Code: x.code, Message: err.Error(), Hint: hint, Err: err}
 		}
 	}
 	return fault.As(err)

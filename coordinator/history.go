@@ -45,7 +45,7 @@ func (c *Coordinator) Resolve(ctx context.Context, name, which string) (snapshot
 			return cp, nil
 		}
 	}
-	return snapshot.Checkpoint{}, fault.New(fault.NoCheckpoint, "`coordinator checkpoint list "+name+"` shows them", "job %q has no checkpoint %q", name, which)
+	return snapshot.Checkpoint{}, c.orElsewhere(ctx, name, fault.New(fault.NoCheckpoint, "`coordinator checkpoint list "+name+"` shows them", "job %q has no checkpoint %q", name, which))
 }
 
 func (c *Coordinator) newest(ctx context.Context, name string, history []snapshot.Checkpoint) (snapshot.Checkpoint, error) {
@@ -62,7 +62,7 @@ func (c *Coordinator) newest(ctx context.Context, name string, history []snapsho
 			return history[i], nil
 		}
 	}
-	return snapshot.Checkpoint{}, fault.New(fault.NoCheckpoint, "take one: `coordinator checkpoint create "+name+"`, or name one with --checkpoint", "job %q has no restorable checkpoint", name)
+	return snapshot.Checkpoint{}, c.orElsewhere(ctx, name, fault.New(fault.NoCheckpoint, "take one: `coordinator checkpoint create "+name+"`, or name one with --checkpoint", "job %q has no restorable checkpoint", name))
 }
 
 // Manifest is the manifest of a completed checkpoint.
@@ -78,7 +78,7 @@ func (c *Coordinator) Manifest(ctx context.Context, name string, id snapshot.ID)
 func (c *Coordinator) Pin(ctx context.Context, name string, id snapshot.ID, pinned bool) (snapshot.Checkpoint, error) {
 	cp, err := c.opts.Store.Edit(ctx, name, id, snapshot.Change{Pinned: &pinned})
 	if err != nil {
-		return cp, Explain(fmt.Errorf("checkpoint %d of job %q: %w", id, name, err))
+		return cp, c.orElsewhere(ctx, name, Explain(fmt.Errorf("checkpoint %d of job %q: %w", id, name, err)))
 	}
 	return cp, nil
 }
@@ -95,7 +95,7 @@ func (c *Coordinator) DeleteCheckpoint(ctx context.Context, name string, id snap
 		return fault.New(fault.Refused, "--force deletes it all the same", "checkpoint %d of job %q is needed: %s", id, name, why)
 	}
 	if err := c.opts.Store.Delete(ctx, name, id); err != nil {
-		return Explain(fmt.Errorf("delete checkpoint %d of job %q: %w", id, name, err))
+		return c.orElsewhere(ctx, name, Explain(fmt.Errorf("delete checkpoint %d of job %q: %w", id, name, err)))
 	}
 	if err := c.forgotten(ctx, name, id); err != nil {
 		return Explain(err)

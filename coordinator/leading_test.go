@@ -117,19 +117,6 @@ func TestOneCoordinatorLeadsAndTheOtherStandsBy(t *testing.T) {
 		require.Zero(t, got.SkippedTicks)
 		require.Empty(t, b.seen(EventTickSkipped))
 		require.Equal(t, a.job("flights").Epoch, got.Epoch)
-		for what, op := range map[string]func() (*Operation, error){
-			"checkpoint": func() (*Operation, error) { return b.c.Checkpoint(t.Context(), "flights", CheckpointRequest{}) },
-			"rescale":    func() (*Operation, error) { return b.c.Rescale(t.Context(), "flights", RescaleRequest{Parallelism: 3}) },
-			"unmark":     func() (*Operation, error) { return b.c.Unmark(t.Context(), "flights") },
-			"adopt":      func() (*Operation, error) { return b.c.Adopt(t.Context(), "flights") },
-		} {
-			s := b.failed(op())
-			require.Equal(t, fault.Refused, s.Error.Code, what)
-			require.Contains(t, s.Error.Message, first.Leader.ID, what)
-			require.Contains(t, s.Error.Message, "host-a", what)
-			require.Contains(t, s.Error.Message, "127.0.0.1:a", what)
-			require.Nil(t, s.Checkpoint, what)
-		}
 		require.Equal(t, HealthOK, a.job("flights").Health.State)
 	}, owned("a", "/a", nil))
 }

@@ -309,9 +309,12 @@ func (j *job) resolve(ctx context.Context) bool {
 // Unmark ends a restore that is marked in the job's record but that this
 // coordinator's journal doesn't know: one of a store file that was lost. The
 // live state is whole either way; what was staged is removed.
-func (c *Coordinator) Unmark(_ context.Context, name string) (*Operation, error) {
+func (c *Coordinator) Unmark(ctx context.Context, name string) (*Operation, error) {
 	j, err := c.find(name)
 	if err != nil {
+		return nil, err
+	}
+	if err := j.refuseStandby(ctx); err != nil {
 		return nil, err
 	}
 	return j.submit(OpUnmark, func(ctx context.Context, _ *Operation) (func(*Status), error) {
@@ -362,9 +365,12 @@ func (j *job) sameServer() bool {
 // the guard takes for lost, foreign or older, and that somebody wants to go on
 // with. Nothing of it changes but the record; the history stays, and a
 // recovery will not use what is older than this.
-func (c *Coordinator) Adopt(_ context.Context, name string) (*Operation, error) {
+func (c *Coordinator) Adopt(ctx context.Context, name string) (*Operation, error) {
 	j, err := c.find(name)
 	if err != nil {
+		return nil, err
+	}
+	if err := j.refuseStandby(ctx); err != nil {
 		return nil, err
 	}
 	return j.submit(OpAdopt, func(ctx context.Context, _ *Operation) (func(*Status), error) {

@@ -52,6 +52,9 @@ func (c *Coordinator) target(ctx context.Context, name string, req RestoreReques
 	if err != nil {
 		return nil, restore.Request{}, err
 	}
+	if err := j.refuseStandby(ctx); err != nil {
+		return nil, restore.Request{}, err
+	}
 	cp, err := c.restorable(ctx, name, req.Checkpoint)
 	if err != nil {
 		return nil, restore.Request{}, err
@@ -112,6 +115,9 @@ func (c *Coordinator) Restore(ctx context.Context, name string, req RestoreReque
 func (c *Coordinator) Undo(ctx context.Context, name string) (*Operation, error) {
 	j, err := c.find(name)
 	if err != nil {
+		return nil, err
+	}
+	if err := j.refuseStandby(ctx); err != nil {
 		return nil, err
 	}
 	u, err := c.loadUndo(ctx, name)
@@ -181,6 +187,9 @@ func (c *Coordinator) PlanRescale(ctx context.Context, name string, req RescaleR
 	if err != nil {
 		return rescaler.Plan{}, err
 	}
+	if err := j.refuseStandby(ctx); err != nil {
+		return rescaler.Plan{}, err
+	}
 	plan, err := j.rescaler().Plan(ctx, j.rescaleRequest(req))
 	if err != nil {
 		return rescaler.Plan{}, Explain(err)
@@ -194,9 +203,12 @@ func (j *job) rescaleRequest(req RescaleRequest) rescaler.Request {
 
 // Rescale redistributes a job's key groups and operator state over a new
 // parallelism.
-func (c *Coordinator) Rescale(_ context.Context, name string, req RescaleRequest) (*Operation, error) {
+func (c *Coordinator) Rescale(ctx context.Context, name string, req RescaleRequest) (*Operation, error) {
 	j, err := c.find(name)
 	if err != nil {
+		return nil, err
+	}
+	if err := j.refuseStandby(ctx); err != nil {
 		return nil, err
 	}
 	return j.submit(OpRescale, func(ctx context.Context, op *Operation) (func(*Status), error) {

@@ -217,7 +217,7 @@ func (c *Coordinator) Accept(ctx context.Context, name string, id snapshot.ID, n
 	}
 	switch {
 	case !found:
-		return at, fault.New(fault.NoCheckpoint, "`coordinator checkpoint list "+name+"` shows them", "job %q has no checkpoint %d", name, id)
+		return at, c.orElsewhere(ctx, name, fault.New(fault.NoCheckpoint, "`coordinator checkpoint list "+name+"` shows them", "job %q has no checkpoint %d", name, id))
 	case at.Shrunk == nil:
 		return at, fault.New(fault.Refused, "`coordinator checkpoint list "+name+"` shows which are in doubt", "checkpoint %d of job %q is not flagged: there is nothing to accept", id, name)
 	case !at.InDoubt():

@@ -30,6 +30,9 @@ func (c *Coordinator) Checkpoint(ctx context.Context, name string, req Checkpoin
 	if err != nil {
 		return nil, err
 	}
+	if err := j.refuseStandby(ctx); err != nil {
+		return nil, err
+	}
 	if err := c.freeName(ctx, name, req.Name); err != nil {
 		return nil, err
 	}

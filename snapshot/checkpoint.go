@@ -25,6 +25,7 @@ const (
 	FailTracking    FailureReason = "tracking"    // what was believed to be unchanged had changed, or writes were lost track of during the cut
 	FailKey         FailureReason = "key"         // a key could not be read whole
 	FailState       FailureReason = "state"       // the state is lost, absent, marked or not ours
+	FailLease       FailureReason = "lease"       // the coordinator lost the job's lease during the attempt
 	FailStore       FailureReason = "store"       // the checkpoint store refused
 	FailInternal    FailureReason = "internal"    // a bug
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -86,6 +87,11 @@ type Leases interface {
 	// Release ends the term, so that others needn't wait. It does nothing when
 	// somebody else leads already.
 	Release(ctx context.Context, l Lease) error
+	// Leads asks whether a write for the job would be let through with the lease
+	// that ctx carries (see WithLease), and writes nothing: a *FencedError when
+	// not. For what is decided outside the state store, such as the commit of a
+	// checkpoint.
+	Leads(ctx context.Context, job Job) error
 }
 
 type leaseKey struct{}
@@ -116,14 +122,29 @@ type FencedError struct {
 	Leader Leader // who leads; without an id when nobody does
 }
 
-// Error names the job and its leader.
+// Error names the job, its leader and both tokens, and says what to do.
 func (e *FencedError) Error() string {
-	with := "without a lease"
+	own := "this one has no token"
 	if e.Token != 0 {
-		with = fmt.Sprintf("with token %d", e.Token)
+		own = fmt.Sprintf("this one's token is %d", e.Token)
 	}
-	return fmt.Sprintf("job %q: %v (%s): %s", e.Job.Root(), ErrNotLeader, with, e.Leader)
+	return fmt.Sprintf("job %q (prefix %q): %v: %s, and %s: %s", e.Job.Name, e.Job.Prefix, ErrNotLeader, e.Leader, own, e.Leader.remedy())
 }
+
+// remedy is what who was refused can do.
+func (l Leader) remedy() string {
+	switch {
+	case l.ID == "":
+		return "try again, it asks for the lease by itself"
+	case l.Address == "":
+		return "ask that one"
+	}
+	return "ask that one, at " + l.Address
+}
+
+// Lost reports whether the lease is gone without somebody else having led since
+// it was given: it was deleted, or the state store has come back without it.
+func (e *FencedError) Lost() bool { return e.Leader.ID == "" && e.Leader.Token <= e.Token }
 
 // Unwrap gives ErrFenced and ErrNotLeader.
 func (e *FencedError) Unwrap() []error { return []error{ErrFenced, ErrNotLeader} }
@@ -140,5 +161,6 @@ func (l Leader) String() string {
 	if l.Address != "" {
 		where += ", API at " + l.Address
 	}
+	where = strings.TrimPrefix(where, ", ")
 	return fmt.Sprintf("it is led by coordinator %s (%s) since %s, token %d", l.ID, where, l.Since.UTC().Format("2006-01-02 15:04:05Z"), l.Token)
 }

@@ -101,11 +101,8 @@ func (t Taker) Take(ctx context.Context, req Request) (Outcome, error) {
 		return t.failed(ctx, w, req, err)
 	}
 	a := &attempt{t: t, req: req, w: w, began: t.Now(), base: base, full: why}
-	err = a.fill(ctx)
-	if err == nil {
-		if err = w.Commit(ctx, a.m); err != nil {
-			err = &storeError{err}
-		}
+	if err = a.fill(ctx); err == nil {
+		err = a.commit(ctx)
 	}
 	if err != nil {
 		return t.failed(ctx, w, req, err)

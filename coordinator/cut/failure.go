@@ -15,6 +15,7 @@ var reasons = []struct {
 	reason snapshot.FailureReason
 }{
 	{context.DeadlineExceeded, snapshot.FailTimeout},
+	{statebackend.ErrNotLeader, snapshot.FailLease},
 	{context.Canceled, snapshot.FailAborted},
 	{statebackend.ErrPermission, snapshot.FailPermission},
 	{statebackend.ErrAuth, snapshot.FailPermission},
@@ -40,6 +41,8 @@ func failureOf(ctx context.Context, err error) snapshot.Failure {
 		f.Reason = snapshot.FailAborted
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			f.Reason = snapshot.FailTimeout
+		} else if errors.Is(cause, statebackend.ErrNotLeader) {
+			f.Reason = snapshot.FailLease
 		}
 		return f
 	}

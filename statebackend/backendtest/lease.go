@@ -178,6 +178,7 @@ func testFence(t *testing.T, h Harness) {
 		_, err := h.Backend.Adopt(ctx, job, "incarnation-lease", assignment())
 		fencedBy(t, err, owner("new"))
 		fencedBy(t, h.Backend.Note(ctx, job, "incarnation-lease", statebackend.Notes{Attempt: 9}), owner("new"))
+		fencedBy(t, h.Backend.Leads(ctx, job), owner("new"))
 		other := f.req
 		other.ID = "other"
 		_, err = h.Backend.Stage(ctx, other)
@@ -230,6 +231,8 @@ func testCutOfADeposed(t *testing.T, h Harness) {
 	require.Zero(t, cut(led), "of an earlier term")
 	require.Zero(t, cut(ctxOf(t)), "without a lease")
 	require.Equal(t, snapshot.ID(7), cut(statebackend.WithLease(led, now)))
+	require.NoError(t, h.Backend.Leads(statebackend.WithLease(led, now), job))
+	require.NoError(t, h.Backend.Leads(ctxOf(t), statebackend.Job{Prefix: job.Prefix, Name: "never led"}), "who needs no lease")
 }
 
 // testResolveWhileItCouldFlip: as long as nobody else has begun a term, who

@@ -79,3 +79,12 @@ func (s *Store) Release(ctx context.Context, l statebackend.Lease) error {
 	s.leases[l.Job] = statebackend.Leader{Token: l.Token}
 	return nil
 }
+
+// Leads implements [statebackend.Leases].
+func (s *Store) Leads(ctx context.Context, job statebackend.Job) error {
+	if err := s.begin(ctx, job); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	return s.fence(ctx, job)
+}

@@ -81,7 +81,7 @@ func deposed(l statebackend.Lease, v resp.Value) error {
 }
 
 // fence refuses when the lease of ctx isn't the current one, as fence.lua
-// does. In a transaction that watches the lease.
+// does. A write is fenced by it in a transaction that watches the lease.
 func (b *Backend) fence(ctx context.Context, c redis.Cmdable, job statebackend.Job) error {
 	got, err := c.HMGet(ctx, job.Lease(), leaderFields...).Result()
 	if err != nil {
@@ -179,6 +179,14 @@ func (b *Backend) Release(ctx context.Context, l statebackend.Lease) error {
 		return nil
 	}
 	return err
+}
+
+// Leads asks for the lease. It is a read, which no pause of writers holds.
+func (b *Backend) Leads(ctx context.Context, job statebackend.Job) error {
+	if err := job.Validate(); err != nil {
+		return err
+	}
+	return b.fence(ctx, b.client, job)
 }
 
 func (b *Backend) keep(ctx context.Context, l statebackend.Lease, ms int64) error {
