@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"runtime"
 	"strings"
 	"time"
@@ -77,7 +78,7 @@ func Handler(o Options) http.Handler {
 	if o.Metrics != nil {
 		mux.Handle("GET /metrics", o.Metrics)
 	}
-	return signed(cmp.Or(o.Version, "unknown"), bounded(newGate(o).guard(readFirst(mux, bodyTimeout)), maxRequests))
+	return signed(cmp.Or(o.Version, "unknown"), bounded(newGate(o).guard(exact(readFirst(mux, bodyTimeout))), maxRequests))
 }
 
 // versionHeader is on every answer: by it the client knows a coordinator.
@@ -86,6 +87,24 @@ const versionHeader = "Keyframe-Version"
 func signed(version string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(versionHeader, version)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// exact refuses paths that the mux would answer with a redirect to another one
+// (an empty name, "..", a doubled slash): the API never redirects, and what was
+// meant for one thing must not reach another.
+func exact(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at := r.URL.EscapedPath()
+		clean := path.Clean("/" + at)
+		if strings.HasSuffix(at, "/") && clean != "/" {
+			clean += "/"
+		}
+		if clean != at {
+			writeProblem(w, http.StatusNotFound, fault.New(fault.Usage, "escape names in paths, and leave none empty; "+describeHint, "there is no path %s", at))
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
 }
