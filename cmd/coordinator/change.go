@@ -198,10 +198,16 @@ func (a *app) undo(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	var plan restore.Plan
+	if l := j.Leader; j.Undo == 0 && l != nil && !l.Me {
+		// Who stands by says that first: what it could undo says nothing.
+		if err := c.Call(ctx.Context, http.MethodPost, jobPath(args[0], "/restore/plan"), api.Restore{}, &plan); err != nil {
+			return err
+		}
+	}
 	if j.Undo == 0 {
 		return fault.New(fault.NoCheckpoint, "`coordinator restore JOB --checkpoint ID` restores any checkpoint", "job %q has nothing to undo", args[0])
 	}
-	var plan restore.Plan
 	if err := c.Call(ctx.Context, http.MethodPost, jobPath(args[0], "/restore/plan"), api.Restore{Checkpoint: j.Undo.String()}, &plan); err != nil {
 		return err
 	}

@@ -275,7 +275,18 @@ func (a *app) jobPause(what string) cli.ActionFunc {
 		if err := c.Call(ctx.Context, http.MethodPost, jobPath(args[0], "/"+what), nil, &j); err != nil {
 			return err
 		}
-		return a.show(j, func(w io.Writer) { fmt.Fprintf(w, "job %s: %sd\n", quoted(j.Name), what) })
+		return a.show(j, func(w io.Writer) {
+			fmt.Fprintf(w, "job %s: %sd\n", quoted(j.Name), what)
+			hereOnly(w, j)
+		})
+	}
+}
+
+// hereOnly warns that what was done to a job is this coordinator's alone, where
+// another one leads it.
+func hereOnly(w io.Writer, j api.Job) {
+	if l := j.Leader; l != nil && !l.Me {
+		fmt.Fprintf(w, "warning: this coordinator only stands by: the job is led by %s, which goes on as before; tell that one too: --addr %s\n", leaderText(l), quoted(l.Address))
 	}
 }
 
@@ -284,7 +295,8 @@ func (a *app) jobDelete(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := jobOf(ctx, c, args[0]); err != nil { // asked for nothing otherwise
+	j, err := jobOf(ctx, c, args[0])
+	if err != nil { // asked for nothing otherwise
 		return err
 	}
 	question := fmt.Sprintf("Forget job %q and keep its checkpoints?", args[0])
@@ -301,5 +313,6 @@ func (a *app) jobDelete(ctx *cli.Context) error {
 	}
 	return a.show(map[string]any{"job": args[0], "deleted": true, "purged": ctx.Bool("purge")}, func(w io.Writer) {
 		fmt.Fprintf(w, "job %s deleted; its state in the state store was left alone\n", quoted(args[0]))
+		hereOnly(w, j)
 	})
 }
