@@ -6,8 +6,9 @@ FUZZTIME ?= 60s
 KILLS ?= 200
 LOSSES ?= 60
 SOAK ?= 1h
+TORTURE ?= 1h
 
-.PHONY: test setup lint unit build fuzz crash soak large bench
+.PHONY: test setup lint unit build fuzz crash soak torture large bench
 
 test: setup lint
 	$(MAKE) fuzz FUZZTIME=10000x
@@ -48,6 +49,14 @@ crash: setup
 # commands a second are written.
 soak: setup
 	SOAK=$(SOAK) $(GO) test -v -count 1 -timeout 24h -run '^TestSoak$$' ./internal/torture
+
+# Workers on real data, two coordinators, a Redis, and a monkey that does to them
+# whatever can be done on one machine; after each round invariants I1 to I10 are
+# held against what is there (make torture TORTURE=10m; the gate has a short
+# form). KEYFRAME_SEED and MONKEY_ROUND repeat a round's draws, MONKEY_FAULT draws
+# only faults with that in their name.
+torture: setup
+	TORTURE=$(TORTURE) $(GO) test -v -count 1 -timeout 24h -run '^TestTorture$$' ./internal/torture/monkey
 
 # Ten million fields in one hash and a million keys: the coordinator's memory.
 large: setup

@@ -1,0 +1,245 @@
+package monkey
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"keyframe/internal/torture/witness"
+)
+
+// memoryBound is what a coordinator may have in memory with this job (I8).
+const memoryBound = 256 << 20
+
+// ledger is what is known from round to round.
+type ledger struct {
+	journal *witness.Journal
+	floor   positions // of the newest good checkpoint: what can't be lost any more
+	at      map[uint64]positions
+	token   uint64
+	newest  uint64 // greatest id of either coordinator
+	begun   time.Time
+}
+
+func newLedger() *ledger {
+	return &ledger{journal: witness.NewJournal(), at: map[uint64]positions{}}
+}
+
+// look is everything that is there at the end of a round.
+type look struct {
+	seen   witness.Seen
+	at     positions
+	now    time.Time // by the server's clock
+	rows   []witness.Checkpoint
+	last   uint64
+	states map[uint64]*witness.State
+}
+
+// check holds everything against the invariants, with the workers held and the
+// job at rest. It gives what is broken.
+func (r *rig) check(f *facts) (*look, []witness.Finding) {
+	l, err := r.look()
+	if err != nil {
+		return nil, []witness.Finding{{Invariant: "I1", Text: err.Error()}}
+	}
+	var out []witness.Finding
+	add := func(invariant string, texts ...string) {
+		for _, t := range texts {
+			out = append(out, witness.Finding{Invariant: invariant, Text: t})
+		}
+	}
+	if f.emptied() {
+		r.book.floor = positions{}
+	}
+	add("I5", r.model.broken("the live state", l.seen.State, l.at)...)
+	add("I3", leftovers(l.seen.State)...)
+	add("I9", witness.DiffForeign(r.foreign, l.seen.Foreign, l.now)...)
+	add("I5", r.lostWrites(f, l)...)
+	out = append(out, r.checkStore(f, l)...)
+	out = append(out, r.checkLeader(f, l)...)
+	out = append(out, r.book.journal.Memory(max(r.a.memory(), r.b.memory()), memoryBound)...)
+	r.tally.addN("checks", "invariants held against what was there", 10)
+	return l, out
+}
+
+func (r *rig) look() (*look, error) {
+	l := &look{}
+	var err error
+	if l.seen.State, l.seen.Foreign, err = witness.Live(r.ctx, r.c, root); err != nil {
+		return nil, err
+	}
+	if l.at, err = positionsOf(l.seen.State); err != nil {
+		return nil, err
+	}
+	if l.now, err = r.c.Time(r.ctx).Result(); err != nil {
+		return nil, err
+	}
+	store, err := witness.OpenStore(r.a.store, r.t.TempDir())
+	if err != nil {
+		return nil, err
+	}
+	rows, err1 := store.Checkpoints(jobName)
+	last, err2 := store.Last(jobName)
+	states, findings, err3 := witness.CheckReadable(store, jobName, 0)
+	l.rows, l.last, l.states = rows, last, states
+	for _, f := range findings {
+		err3 = errors.Join(err3, errors.New(f.String()))
+	}
+	return l, errors.Join(err1, err2, err3, store.Close())
+}
+
+// lostWrites judges what is live by what workers were told, and by what was
+// safe in a checkpoint.
+func (r *rig) lostWrites(f *facts, l *look) []string {
+	last, most, _ := r.crew.acked()
+	var out []string
+	if text := l.at.behind(last); text != "" {
+		out = append(out, "a write that was confirmed after everything was well again is gone: "+text)
+	}
+	if text := l.at.behind(most); text != "" && !f.lost && !f.rewound() {
+		out = append(out, "a write that was confirmed is gone, and nobody took the state away: "+text)
+	}
+	if text := l.at.behind(r.floorOf(f)); text != "" {
+		out = append(out, "what is live is older than the newest good checkpoint: "+text)
+	}
+	for q := range most {
+		r.tally.addN("state", "records that workers wrote", uint64(max(0, l.at[q]-r.book.floor[q])))
+	}
+	return out
+}
+
+// floorOf is what the state can't be behind in this round: what was safe when it
+// began, or what was asked to be put in place.
+func (r *rig) floorOf(f *facts) positions {
+	floor := r.book.floor
+	if f.undone || f.restored || f.lost && f.damaged {
+		for _, at := range r.book.at {
+			floor = floor.least(at)
+		}
+		if f.restored || f.lost && f.damaged {
+			floor = positions{}
+		}
+	}
+	for _, id := range f.targets {
+		at, known := r.book.at[id]
+		if !known { // taken in this round
+			continue
+		}
+		floor = floor.least(at)
+	}
+	return floor
+}
+
+// checkStore judges the store's file: each completed checkpoint is whole, and
+// is the state at one instant, not older than what was safe before.
+func (r *rig) checkStore(f *facts, l *look) []witness.Finding {
+	if f.emptied() {
+		r.book.journal, r.book.at, r.book.newest = witness.NewJournal(), map[uint64]positions{}, 0
+	} else if f.damaged || f.removed {
+		r.book.journal.NewStore()
+	}
+	out := r.book.journal.Listed(l.rows, l.last)
+	floor := r.floorOf(f)
+	at := map[uint64]positions{}
+	for _, c := range l.rows {
+		state, readable := l.states[c.ID]
+		if !readable {
+			continue
+		}
+		p, err := positionsOf(state)
+		out = append(out, witness.CheckContent(c.ID, state, func(s *witness.State) error {
+			return errors.Join(err, asError(r.model.broken("its content", s, p)))
+		})...)
+		was, known := r.book.at[c.ID]
+		switch {
+		case known && was != p:
+			out = append(out, witness.Finding{Invariant: "I1", Text: fmt.Sprintf("checkpoint %d was at %v and is at %v", c.ID, was, p)})
+		case !known && p.behind(floor) != "" && c.Trigger != "import":
+			out = append(out, witness.Finding{Invariant: "I5", Text: fmt.Sprintf("checkpoint %d is older than what was safe before: %s", c.ID, p.behind(floor))})
+		}
+		at[c.ID] = p
+		r.tally.add("checks", "checkpoints read and compared with the model")
+	}
+	if len(l.rows) > 0 {
+		r.book.newest = max(r.book.newest, l.rows[len(l.rows)-1].ID, l.last)
+	}
+	r.book.at = at
+	if id := newestOf(l); id != 0 {
+		r.book.floor = at[id]
+	}
+	return out
+}
+
+func asError(texts []string) error {
+	if len(texts) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(texts, "; "))
+}
+
+// newestOf is the newest checkpoint that can be restored.
+func newestOf(l *look) uint64 {
+	id := uint64(0)
+	for k := range l.states {
+		id = max(id, k)
+	}
+	return id
+}
+
+// checkLeader judges epoch and token: neither ever falls (I7).
+func (r *rig) checkLeader(f *facts, l *look) []witness.Finding {
+	epoch, err := l.seen.State.Epoch()
+	if err != nil {
+		return []witness.Finding{{Invariant: "I7", Text: err.Error()}}
+	}
+	var out []witness.Finding
+	if !f.emptied() {
+		out = r.book.journal.Epoch(epoch)
+	}
+	lease, err := fieldsOf(l.seen.State, "coordinator:lease")
+	if err != nil {
+		return append(out, witness.Finding{Invariant: "I7", Text: err.Error()})
+	}
+	token := uint64(0)
+	if _, err := fmt.Sscan(lease["token"], &token); err != nil {
+		return append(out, witness.Finding{Invariant: "I7", Text: fmt.Sprintf("token %q of the lease: %v", lease["token"], err)})
+	}
+	if token < r.book.token && !f.emptied() {
+		out = append(out, witness.Finding{Invariant: "I7", Text: fmt.Sprintf("the lease's token is %d and was %d", token, r.book.token)})
+	}
+	r.book.token = token
+	return out
+}
+
+func fieldsOf(s *witness.State, tail string) (map[string]string, error) {
+	text, ok := s.Others[tail]
+	if !ok {
+		return nil, fmt.Errorf("%s:%s is not there", root, tail)
+	}
+	e, err := witness.ParseEntry(text)
+	if err != nil {
+		return nil, err
+	}
+	return e.Fields()
+}
+
+// leftovers are what an ended restore must not leave.
+func leftovers(s *witness.State) []string {
+	var out []string
+	for tail := range s.Others {
+		if strings.HasPrefix(tail, "coordinator:stage:") {
+			out = append(out, "staged key "+tail+" is left")
+		}
+	}
+	record, err := fieldsOf(s, "coordinator")
+	if err != nil {
+		out = append(out, err.Error())
+	}
+	if mark, marked := record["restore"]; marked {
+		out = append(out, "the mark of a restore is left: "+mark)
+	}
+	slices.Sort(out)
+	return out
+}
