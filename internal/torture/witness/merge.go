@@ -130,11 +130,6 @@ func (m merged) patch(r, below *record) error {
 	case below.expired:
 		return fmt.Errorf("key %q: a patch stands over a key that expired while it was read", r.name)
 	}
-	out := *r
-	if r.expired { // it is gone whatever stands below
-		m[r.name] = &out
-		return nil
-	}
 	over := make(map[string]element, len(r.elements))
 	for _, e := range r.elements {
 		if _, twice := over[e.id(r.kind)]; twice {
@@ -142,9 +137,10 @@ func (m merged) patch(r, below *record) error {
 		}
 		over[e.id(r.kind)] = e
 	}
+	out := *r
 	out.elements = make([]element, 0, len(below.elements)+len(r.elements))
 	for _, e := range below.elements {
-		if _, replaced := over[e.id(r.kind)]; !replaced {
+		if _, replaced := over[e.id(r.kind)]; !replaced && !r.expired { // then the patch is all that is left
 			out.elements = append(out.elements, e)
 		}
 	}
