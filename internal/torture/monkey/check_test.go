@@ -18,14 +18,20 @@ type ledger struct {
 	journal *witness.Journal
 	floor   positions // of the newest good checkpoint: what can't be lost any more
 	at      map[uint64]positions
+	rows    map[uint64]bool // ids that were listed
+	second  map[uint64]bool // ids that the second coordinator listed
 	token   uint64
 	newest  uint64 // greatest id of either coordinator
+	before  uint64 // the same when the round began
 	begun   time.Time
 }
 
 func newLedger() *ledger {
-	return &ledger{journal: witness.NewJournal(), at: map[uint64]positions{}}
+	return &ledger{journal: witness.NewJournal(), at: map[uint64]positions{}, second: map[uint64]bool{}}
 }
+
+// deleted says that a checkpoint is about to be deleted by the monkey itself.
+func (b *ledger) deleted(id uint64) { b.journal.Deleted(id) }
 
 // look is everything that is there at the end of a round.
 type look struct {
@@ -57,16 +63,18 @@ func (r *rig) check(f *facts) (*look, []witness.Finding) {
 	add("I3", leftovers(l.seen.State)...)
 	add("I9", witness.DiffForeign(r.foreign, l.seen.Foreign, l.now)...)
 	add("I5", r.lostWrites(f, l)...)
-	out = append(out, r.checkStore(f, l)...)
+	floor := r.floorOf(f)
+	r.book.before = r.book.newest
+	out = append(out, r.checkStore(f, l, floor)...)
+	out = append(out, r.checkSecond(f)...)
 	out = append(out, r.checkLeader(f, l)...)
 	out = append(out, r.book.journal.Memory(max(r.a.memory(), r.b.memory()), memoryBound)...)
 	r.tally.addN("checks", "invariants held against what was there", 10)
 	return l, out
 }
 
-func (r *rig) look() (*look, error) {
-	l := &look{}
-	var err error
+func (r *rig) look() (l *look, err error) {
+	l = &look{}
 	if l.seen.State, l.seen.Foreign, err = witness.Live(r.ctx, r.c, root); err != nil {
 		return nil, err
 	}
@@ -76,18 +84,23 @@ func (r *rig) look() (*look, error) {
 	if l.now, err = r.c.Time(r.ctx).Result(); err != nil {
 		return nil, err
 	}
-	store, err := witness.OpenStore(r.a.store, r.t.TempDir())
+	l.rows, l.last, l.states, err = r.read(r.a.store)
+	return l, err
+}
+
+// read reads all checkpoints of a store's file.
+func (r *rig) read(file string) (rows []witness.Checkpoint, last uint64, states map[uint64]*witness.State, err error) {
+	store, err := witness.OpenStore(file, r.t.TempDir())
 	if err != nil {
-		return nil, err
+		return nil, 0, nil, err
 	}
 	rows, err1 := store.Checkpoints(jobName)
 	last, err2 := store.Last(jobName)
 	states, findings, err3 := witness.CheckReadable(store, jobName, 0)
-	l.rows, l.last, l.states = rows, last, states
 	for _, f := range findings {
 		err3 = errors.Join(err3, errors.New(f.String()))
 	}
-	return l, errors.Join(err1, err2, err3, store.Close())
+	return rows, last, states, errors.Join(err1, err2, err3, store.Close())
 }
 
 // lostWrites judges what is live by what workers were told, and by what was
@@ -134,14 +147,9 @@ func (r *rig) floorOf(f *facts) positions {
 
 // checkStore judges the store's file: each completed checkpoint is whole, and
 // is the state at one instant, not older than what was safe before.
-func (r *rig) checkStore(f *facts, l *look) []witness.Finding {
-	if f.emptied() {
-		r.book.journal, r.book.at, r.book.newest = witness.NewJournal(), map[uint64]positions{}, 0
-	} else if f.damaged || f.removed {
-		r.book.journal.NewStore()
-	}
+func (r *rig) checkStore(f *facts, l *look, floor positions) []witness.Finding {
+	r.expectGone(f, l)
 	out := r.book.journal.Listed(l.rows, l.last)
-	floor := r.floorOf(f)
 	at := map[uint64]positions{}
 	for _, c := range l.rows {
 		state, readable := l.states[c.ID]
@@ -167,8 +175,56 @@ func (r *rig) checkStore(f *facts, l *look) []witness.Finding {
 	}
 	r.book.at = at
 	if id := newestOf(l); id != 0 {
-		r.book.floor = at[id]
+		r.book.floor = at[id].least(l.at)
 	}
+	return out
+}
+
+// expectGone tells the journal what may be missing from a store whose file was
+// damaged or removed.
+func (r *rig) expectGone(f *facts, l *look) {
+	is := map[uint64]bool{}
+	for _, c := range l.rows {
+		is[c.ID] = true
+	}
+	if f.emptied() {
+		r.book.journal, r.book.at, r.book.newest = witness.NewJournal(), map[uint64]positions{}, 0
+	} else if f.damaged || f.removed {
+		for id := range r.book.rows {
+			if !is[id] {
+				r.book.deleted(id)
+			}
+		}
+	}
+	r.book.rows = is
+}
+
+// checkSecond judges the store of the second coordinator, which has stopped.
+func (r *rig) checkSecond(f *facts) []witness.Finding {
+	if !f.second {
+		return nil
+	}
+	rows, last, states, err := r.read(r.b.store)
+	if err != nil {
+		return []witness.Finding{{Invariant: "I1", Text: "the second coordinator's store: " + err.Error()}}
+	}
+	var out []witness.Finding
+	for _, c := range rows {
+		if !r.book.second[c.ID] && c.ID <= r.book.before && !f.emptied() {
+			out = append(out, witness.Finding{Invariant: "I10", Text: fmt.Sprintf("the second coordinator gave id %d, and %d was there before", c.ID, r.book.before)})
+		}
+		r.book.second[c.ID] = true
+		state, readable := states[c.ID]
+		if !readable {
+			continue
+		}
+		p, err := positionsOf(state)
+		out = append(out, witness.CheckContent(c.ID, state, func(s *witness.State) error {
+			return errors.Join(err, asError(r.model.broken("its content", s, p)))
+		})...)
+		r.tally.add("checks", "checkpoints of the second coordinator read and compared with the model")
+	}
+	r.book.newest = max(r.book.newest, last)
 	return out
 }
 

@@ -183,6 +183,10 @@ func (r *rig) heal(f *facts) error {
 		h.signal(syscall.SIGCONT)
 	}
 	r.a.signal(syscall.SIGCONT)
+	if err := os.Remove(filepath.Join(r.disk, fillerName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	_ = r.a.limitFiles(^uint64(0)) // one that doesn't run has no limit
 	err := errors.Join(r.giveRights(), r.c.ConfigSet(r.ctx, "maxmemory", "0").Err(), r.b.stop())
 	if f.isLost() {
 		err = errors.Join(err, r.seedForeign())

@@ -68,6 +68,9 @@ func (r *rig) round(rng *rand.Rand, f *facts) ([]witness.Finding, error) {
 		return nil, err
 	}
 	r.account()
+	if err := r.afterDamage(f); err != nil {
+		return nil, err
+	}
 	l, findings := r.check(f)
 	if l != nil {
 		r.crew.forget(l.at)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -134,4 +135,42 @@ func (r *rig) help(f *facts, j jobView) bool {
 		_ = r.a.run(patience, "job", "adopt", jobName, "--yes") // its effect is looked at
 	}
 	return false
+}
+
+// afterDamage has every checkpoint verified, as one does after damage of the
+// store's file: what isn't whole is marked, and no longer offered. The files
+// that were put aside go.
+func (r *rig) afterDamage(f *facts) error {
+	if !f.damaged {
+		return nil
+	}
+	history, err := r.a.history()
+	if err != nil {
+		return err
+	}
+	for _, c := range history {
+		if !c.restorable() {
+			continue
+		}
+		out := r.a.run(patience, "checkpoint", "verify", jobName, strconv.FormatUint(c.ID, 10))
+		switch out.code {
+		case 0:
+			r.tally.add("checks", "checkpoints whole after damage of the file")
+		case 3:
+			r.tally.add("checks", "checkpoints found damaged after damage of the file")
+		default:
+			return fmt.Errorf("verify of checkpoint %d after damage: exit %d: %s", c.ID, out.code, out.err)
+		}
+	}
+	found, err := filepath.Glob(r.a.store + ".*")
+	if err != nil {
+		return err
+	}
+	for _, file := range found {
+		r.tally.add("checks", "files put aside: "+strings.TrimLeft(filepath.Ext(strings.TrimPrefix(file, r.a.store)), ".0123456789-TZ"))
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+	}
+	return nil
 }
