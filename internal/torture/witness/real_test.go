@@ -89,3 +89,25 @@ func TestARestoreAndARescaleOfTheProductAreSound(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, j.Listed(all, 0))
 }
+
+// TestAKeyWhoseOperatorIsRegisteredLaterIsThereOnce: a key that was keyed state
+// is operator state from then on, in increments too.
+func TestAKeyWhoseOperatorIsRegisteredLaterIsThereOnce(t *testing.T) {
+	r := newRig(t)
+	r.populate()
+	late := r.operator("late", 0)
+	r.pipe([][]any{{"SADD", r.job.Index(), late}, {"RPUSH", late, "a", "b"}})
+	r.apply()
+	r.checkpoint()
+	for step, commands := range [][][]any{
+		{{"HSET", r.job.OperatorStates(), "src\x01late", `{"mode":"list"}`}},
+		{{"RPUSH", late, "c"}},
+		{{"HDEL", r.job.OperatorStates(), "src\x01late"}},
+		{{"RPUSH", late, "d"}},
+		{{"SREM", r.job.Index(), late}},
+	} {
+		r.pipe(commands)
+		cp := r.checkpoint()
+		require.Empty(t, Diff(r.stored(uint64(cp.ID)), r.look().State, r.now()), "step %d, incremental %t", step, cp.Incremental)
+	}
+}
