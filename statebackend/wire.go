@@ -95,7 +95,7 @@ func DecodeRecord(fields map[string][]byte) (Record, error) {
 	r.Attempt, r.Cut, r.Checkpoint = snapshot.ID(attempt), snapshot.ID(cut), snapshot.ID(checkpoint)
 	if text, ok := fields[FieldCheckpointAt]; ok {
 		at, err := time.Parse(time.RFC3339Nano, string(text))
-		if err != nil {
+		if err != nil || !writable(at) {
 			return Record{}, damagedField(FieldCheckpointAt, text, "want an RFC 3339 time")
 		}
 		r.CheckpointAt = at.UTC()
@@ -105,8 +105,18 @@ func DecodeRecord(fields map[string][]byte) (Record, error) {
 		if err := decodeOne(text, r.Restore); err != nil {
 			return Record{}, damagedField(FieldRestore, text, err.Error())
 		}
+		if !writable(r.Restore.StartedAt) {
+			return Record{}, damagedField(FieldRestore, text, "startedAt is before the year 0 or after 9999 in UTC")
+		}
 	}
 	return r, nil
+}
+
+// writable reports whether JSON has a form for a time in UTC: by its offset, one
+// that could be read may lie outside.
+func writable(t time.Time) bool {
+	y := t.UTC().Year()
+	return y >= 0 && y <= 9999
 }
 
 // EncodeMark gives the JSON of the record's restore field.

@@ -130,7 +130,11 @@ func FuzzAPI(f *testing.F) {
 			f.Add([]byte{who, op % 4, 1, op, op % 4, 1, 2, 3, 4, 0, 3, 1, 4, 2, 4, 5, 4, 9, 4, 4, 4, 0, 4, 1, 4, 2, 4, 3, op, who, 4, 4})
 		}
 	}
-	f.Fuzz(func(t *testing.T, data []byte) { w.run(t, data) })
+	f.Fuzz(func(t *testing.T, data []byte) {
+		w.t = t // f may not be used in here
+		defer func() { w.t = f }()
+		w.run(t, data)
+	})
 }
 
 // What is meant for one thing must not reach another by a redirect, whose

@@ -60,15 +60,22 @@ func leaderOf(words []string) statebackend.Leader {
 		}
 		return n
 	}
-	l := statebackend.Leader{Token: uint64(number(0)), Owner: statebackend.Owner{
+	l := statebackend.Leader{Token: uint64(max(number(0), 0)), Owner: statebackend.Owner{
 		ID: at(1), Host: at(2), PID: int(number(3)), Address: at(4), Store: at(5)}}
-	if ms := number(6); ms != 0 {
-		l.Since = time.UnixMilli(ms).UTC()
-	}
-	if ms := number(7); ms != 0 {
-		l.Until = time.UnixMilli(ms).UTC()
-	}
+	l.Since, l.Until = momentOf(number(6)), momentOf(number(7))
 	return l
+}
+
+// mostMoment is the end of the year 9999 in ms since 1970: JSON has no form for
+// later times, and nothing that holds one could be shown.
+const mostMoment = 253402300799999
+
+// momentOf is a time in ms since 1970; the zero time for none.
+func momentOf(ms int64) time.Time {
+	if ms <= 0 || ms > mostMoment {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
 }
 
 // deposed is what a script's answer {"deposed", …} means.

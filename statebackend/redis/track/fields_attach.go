@@ -125,6 +125,7 @@ func (t *fields) handshake(w *wire) (from history, full bool, err error) {
 	}
 	words := strings.Fields(answer)
 	switch {
+	case len(words) == 0: // blanks are no answer
 	case words[0] == "+CONTINUE" && from.replID != "" && len(words) <= 2:
 		if len(words) == 2 {
 			from.replID = words[1]
@@ -132,7 +133,7 @@ func (t *fields) handshake(w *wire) (from history, full bool, err error) {
 		return from, false, nil
 	case words[0] == "+FULLRESYNC" && len(words) == 3:
 		from = history{replID: words[1]}
-		if from.offset, err = strconv.ParseInt(words[2], 10, 64); err != nil {
+		if from.offset, err = strconv.ParseInt(words[2], 10, 64); err != nil || from.offset < 0 {
 			return from, false, fmt.Errorf("%w: PSYNC: %q", errGarbled, answer)
 		}
 		t.at("waiting for the end of the server's snapshot")
