@@ -68,6 +68,8 @@ var owners = map[string][]string{
 	"github.com/danielgtaylor/huma/v2":   {"coordinator/api"},
 	"github.com/goccy/go-yaml":           {"coordinator/config"},
 	"github.com/klauspost/compress/zstd": {"snapshot", "internal/torture/witness"},
+	// Of tests only: those of statebackend/redis check histories of leases.
+	"github.com/anishathalye/porcupine": {},
 }
 
 type pkg struct {

@@ -1,9 +1,16 @@
 package redis
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain runs the tests, or is a process that one of them kills.
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(victimEnv); spec != "" {
+		os.Exit(runVictim(spec))
+	}
+	goleak.VerifyTestMain(m)
+}
