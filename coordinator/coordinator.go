@@ -41,7 +41,8 @@ type Options struct {
 	CompactAbove float64
 	CompactGain  int64
 	// Copies are directories in which each completed checkpoint is kept too.
-	Copies []string
+	Copies    []string
+	CopyCheck CopyCheck
 }
 
 // DefaultPoll is how often a job's state is looked at: lost state is noticed

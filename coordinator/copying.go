@@ -15,8 +15,19 @@ type (
 	Copy       = copies.Copy
 )
 
-// CopyMade is the state of a copy that is there.
-const CopyMade = copies.CopyMade
+// CopyMade is the state of a copy that is there, CopyDamaged of one that was
+// found damaged when it was read again.
+const (
+	CopyMade    = copies.CopyMade
+	CopyDamaged = copies.CopyDamaged
+)
+
+// CopyCheck says how often a copy of each directory is read again (0: never),
+// and how many bytes of it in a second (0: no bound).
+type CopyCheck struct {
+	Every time.Duration
+	Rate  int64
+}
 
 // lookAtCopies is how long a start waits for the directories of copies: what
 // they hold makes new ids begin above it.
@@ -24,7 +35,7 @@ const lookAtCopies = 10 * time.Second
 
 // copyEvents are the events of copies as the coordinator tells them.
 var copyEvents = map[copies.EventKind]EventKind{
-	copies.Made: EventCopyMade, copies.Failed: EventCopyFailed, copies.Removed: EventCopyRemoved, copies.Found: EventCopiesFound,
+	copies.Made: EventCopyMade, copies.Failed: EventCopyFailed, copies.Removed: EventCopyRemoved, copies.Found: EventCopiesFound, copies.Bad: EventCopyBad,
 }
 
 // useCopies puts the keeper of copies before the store.
@@ -33,6 +44,7 @@ func (c *Coordinator) useCopies() {
 		return
 	}
 	c.copies = copies.New(copies.Options{Store: c.opts.Store, Journal: c.opts.Journal, Paths: c.opts.Copies, Now: c.opts.Now,
+		CheckEvery: c.opts.CopyCheck.Every, CheckRate: c.opts.CopyCheck.Rate,
 		Tell: func(e copies.Event) {
 			c.emit(Event{Kind: copyEvents[e.Kind], Job: e.Job, ID: e.ID, Reason: e.Path, Message: e.Message})
 		}})

@@ -59,6 +59,7 @@ const (
 	EventCopyFailed          EventKind = "copy_failed"
 	EventCopyRemoved         EventKind = "copy_removed"
 	EventCopiesFound         EventKind = "copies_found" // checkpoints that only copies have
+	EventCopyBad             EventKind = "copy_bad"     // one that was read again is damaged
 
 	EventCheckpointOverdue      EventKind = "checkpoint_overdue"       // told once per silence
 	EventCheckpointOverdueEnded EventKind = "checkpoint_overdue_ended" // by a good one, or nothing is promised any more
@@ -93,7 +94,7 @@ func (k EventKind) Failed() bool {
 	switch k {
 	case EventJobPanicked, EventJobRefused, EventCheckpointFailed, EventCheckpointBad, EventCheckpointShrunk, EventSelfCheckFailed, EventMergeFailed, EventRetentionFailed, EventRecordFailed,
 		EventDeposed, EventStateLost, EventRecoveryFailed, EventRecoveryFellBack, EventRestoreFailed, EventRescaleFailed, EventDrillFailed, EventStoreUpkeepFailed,
-		EventCheckpointOverdue, EventHookFailed, EventHookDropped, EventHeartbeatFailed, EventHeartbeatHeld:
+		EventCopyBad, EventCheckpointOverdue, EventHookFailed, EventHookDropped, EventHeartbeatFailed, EventHeartbeatHeld:
 		return true
 	}
 	return false

@@ -315,6 +315,9 @@ func showCopies(w io.Writer, all []coordinator.CopyStatus) {
 		if s.Waiting > 0 {
 			fmt.Fprintf(w, "; %s without one, for up to %s", number(s.Waiting, "checkpoint"), millis(s.LagMs/1000*1000))
 		}
+		if s.Bad > 0 {
+			fmt.Fprintf(w, "; %d damaged", s.Bad)
+		}
 		if s.OnlyHere > 0 {
 			fmt.Fprintf(w, "; %d that the store doesn't have", s.OnlyHere)
 		}
@@ -330,6 +333,8 @@ func copyLine(c coordinator.Copy) string {
 	switch {
 	case c.State == coordinator.CopyMade:
 		return fmt.Sprintf("%s, %s, made %s", quoted(c.File), size(uint64(c.Bytes)), when(*c.MadeAt))
+	case c.State == coordinator.CopyDamaged:
+		return fmt.Sprintf("%s is damaged: %s", quoted(c.File), sentence(c.Error))
 	case c.Error != "":
 		return fmt.Sprintf("none in %s yet: %s", quoted(c.Path), sentence(c.Error))
 	}

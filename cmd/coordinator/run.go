@@ -174,9 +174,11 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 		Store: d.db, Journal: d.db.Journal(), Backend: d.backend, Jobs: d.file.Jobs,
 		Listener: coordinator.Listeners{told, hooks},
 		Upkeep:   d.db, CompactAbove: d.file.Store.CompactAbove, Copies: d.file.Store.CopyPaths(), DrillTarget: d.drills,
-		Lease: coordinator.Lease{TTL: time.Duration(d.file.Lease.TTL), Owner: d.owner()},
+		CopyCheck: coordinator.CopyCheck{Every: time.Duration(d.file.Store.CheckCopies.Every), Rate: int64(d.file.Store.CheckCopies.Rate)},
+		Lease:     coordinator.Lease{TTL: time.Duration(d.file.Lease.TTL), Owner: d.owner()},
 	})
 	m.Watch(c.Jobs, c.StoreStats)
+	m.WatchCopies(c.Copies)
 	server := api.NewServer(api.Options{Coordinator: c, Events: events, Metrics: m.Handler(), Version: versionText(),
 		Keys: d.keys, ClientCerts: d.file.API.ClientCerts, Audit: auditor, Spool: filepath.Dir(d.file.Store.Path), MaxImport: int64(d.file.API.MaxImport)})
 	server.ErrorLog = d.log.Named("api").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})

@@ -96,7 +96,7 @@ jobs:
 `))
 	require.NoError(t, err)
 	require.Equal(t, File{
-		Redis: Redis{URL: "unix:///run/redis.sock?db=3", Tracking: TrackKeys}, Store: Store{Path: "a.db", CompactAbove: 3.5, OnDamage: DamageRefuse},
+		Redis: Redis{URL: "unix:///run/redis.sock?db=3", Tracking: TrackKeys}, Store: Store{Path: "a.db", CompactAbove: 3.5, OnDamage: DamageRefuse, CheckCopies: CopyCheck{Every: Duration(time.Hour), Rate: 16 << 20}},
 		API: API{Listen: "unix:/run/keyframe.sock", MaxImport: 16 << 30}, Log: Log{Level: "debug", JSON: true}, Lease: Lease{TTL: Duration(90 * time.Second)},
 		Jobs: []Job{{
 			Name: "a:b c", Prefix: "other", Parallelism: 3, MaxParallelism: 10,

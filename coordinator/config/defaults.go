@@ -14,7 +14,7 @@ import (
 func Defaults() File {
 	return File{
 		Redis: Redis{URL: "redis://127.0.0.1:6379/0", Tracking: TrackAuto},
-		Store: Store{Path: "keyframe.db", CompactAbove: 2, OnDamage: DamageSalvage},
+		Store: Store{Path: "keyframe.db", CompactAbove: 2, OnDamage: DamageSalvage, CheckCopies: defaultCopyCheck()},
 		API:   API{Listen: "127.0.0.1:7070", MaxImport: DefaultMaxImport},
 		Log:   Log{Level: "info"},
 		Lease: Lease{TTL: Duration(15 * time.Second)},

@@ -33,7 +33,7 @@ func TestCompactAbove(t *testing.T) {
 		require.ErrorContains(t, err, says, text)
 	}
 	_, err := Parse([]byte("store: {compactAbov: 2}"))
-	require.ErrorContains(t, err, "unknown field; known are path, compactAbove, onDamage, copies")
+	require.ErrorContains(t, err, "unknown field; known are path, compactAbove, onDamage, copies, checkCopies")
 	f, err := Parse([]byte("store: {onDamage: refuse}"))
 	require.NoError(t, err)
 	require.Equal(t, DamageRefuse, f.Store.OnDamage)

@@ -63,6 +63,8 @@ type Store struct {
 	OnDamage OnDamage `yaml:"onDamage"`
 	// Copies are where each completed checkpoint is also kept, as a file.
 	Copies []Copy `yaml:"copies"`
+	// CheckCopies is how they are read again.
+	CheckCopies CopyCheck `yaml:"checkCopies"`
 }
 
 // OnDamage is what happens when the store is found damaged at start.

@@ -75,6 +75,7 @@ func (s Store) check(l *list) {
 	}
 	oneOf(l, "store.onDamage", s.OnDamage, DamageSalvage, DamageRefuse)
 	s.checkCopies(l)
+	s.CheckCopies.check(l)
 }
 
 // checkCopies looks at the paths only: a directory may be away for a while.

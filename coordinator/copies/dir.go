@@ -30,8 +30,10 @@ type dir struct {
 	names   map[key]string    // of the copies of the store's checkpoints
 	refused map[key]string    // checkpoints that can't be read, and why
 	waiting []waiting         // for a copy, in the order in which they get one
-	lost    int               // copies of checkpoints that the store doesn't have
-	told    bool              // of those
+	checks  map[string]check  // how copies were found when they were last read, by name
+	count   Counts
+	lost    int  // copies of checkpoints that the store doesn't have
+	told    bool // of those
 	seen    bool
 	err     error // of the last try
 	since   time.Time
@@ -89,6 +91,7 @@ func (d *dir) settle(ctx context.Context, err error) time.Duration {
 		d.since = now
 	}
 	d.err = err
+	d.count.Failures++
 	wait := min(firstRetry<<min(d.tries, 16), lastRetry)
 	d.tries++
 	d.next = now.Add(wait)
@@ -112,6 +115,12 @@ func (d *dir) pass(ctx context.Context) error {
 		return err
 	}
 	d.saw(found)
+	if err := d.setAside(ctx); err != nil {
+		return err
+	}
+	if err := d.forgetGone(ctx); err != nil {
+		return err
+	}
 	for {
 		// Again after each copy: a checkpoint that is newer goes first.
 		if err := d.compare(ctx); err != nil {
@@ -243,6 +252,9 @@ func (d *dir) refuse(c key, err error) {
 	d.mu.Lock()
 	told := d.refused[c] == err.Error()
 	d.refused[c] = err.Error()
+	if !told {
+		d.count.Failures++
+	}
 	d.mu.Unlock()
 	if !told {
 		d.k.o.Tell(Event{Kind: Failed, Job: c.job, ID: c.id, Path: d.path, Message: fmt.Sprintf(
@@ -301,6 +313,13 @@ func (d *dir) copy(ctx context.Context, c key) error {
 	if err := d.added(name); err != nil {
 		return err
 	}
+	if err := d.replaced(ctx, name); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.count.Made++
+	d.count.MadeBytes += info.Bytes
+	d.mu.Unlock()
 	d.k.o.Tell(Event{Kind: Made, Job: c.job, ID: c.id, Path: d.path, Message: fmt.Sprintf("checkpoint %d copied to %s: %d bytes", c.id, path, info.Bytes)})
 	return nil
 }

@@ -58,6 +58,9 @@ func (d *dir) removeDoomed(ctx context.Context) error {
 			return fmt.Errorf("remove the copy of checkpoint %d of job %q, which was deleted: %w", r.ID, r.Job, err)
 		}
 		crashpoint.At(crashpoint.CopyRemoved)
+		if err := d.replaced(ctx, name); err != nil {
+			return err
+		}
 		if err := d.k.o.Journal.Delete(ctx, bucketCopies, d.path+"\x00"+name); err != nil {
 			return fmt.Errorf("forget the copy %s: %w", path, err)
 		}

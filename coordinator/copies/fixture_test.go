@@ -31,6 +31,9 @@ type world struct {
 	end  func()
 	bad  sync.Map // snapshot.ChunkID → true: it can't be read
 
+	every time.Duration // between two copies that are read again
+	rate  int64         // bytes per second of that
+
 	mu     sync.Mutex
 	events []Event
 }
@@ -50,7 +53,7 @@ func (w *world) open() {
 	db, err := bolt.Open(w.t.Context(), filepath.Join(w.base, "keyframe.db"), bolt.Options{})
 	require.NoError(w.t, err)
 	w.db = db
-	w.k = New(Options{Store: damaged{db, &w.bad}, Journal: db.Journal(), Paths: []string{w.path}, Now: time.Now, Disk: w.disk, Tell: func(e Event) {
+	w.k = New(Options{Store: damaged{db, &w.bad}, Journal: db.Journal(), Paths: []string{w.path}, Now: time.Now, Disk: w.disk, CheckEvery: w.every, CheckRate: w.rate, Tell: func(e Event) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.events = append(w.events, e)

@@ -37,6 +37,7 @@ const (
 	Failed  EventKind = "copy_failed"
 	Removed EventKind = "copy_removed"
 	Found   EventKind = "copies_found" // checkpoints that only a directory has
+	Bad     EventKind = "copy_bad"     // a copy that was read again is damaged
 )
 
 // Event is one thing that happened. Job is empty for a whole directory.
@@ -49,7 +50,9 @@ type Event struct {
 }
 
 // Options is what a keeper stands on. Disk nil is the host's; Tell is called
-// from the keeper's goroutines and must not block.
+// from the keeper's goroutines and must not block. CheckEvery is how often a
+// copy of each directory is read again, 0 for never, CheckRate how many bytes of
+// it in a second, 0 for no bound.
 type Options struct {
 	Store   snapshot.Store
 	Journal snapshot.Journal
@@ -57,6 +60,9 @@ type Options struct {
 	Now     func() time.Time
 	Tell    func(Event)
 	Disk    archive.Disk
+
+	CheckEvery time.Duration
+	CheckRate  int64
 }
 
 // record is what the journal knows of a copy.
@@ -89,7 +95,7 @@ func New(o Options) *Keeper {
 	k := &Keeper{o: o}
 	for _, p := range o.Paths {
 		k.dirs = append(k.dirs, &dir{k: k, path: p, wake: make(chan struct{}, 1), records: map[string]record{},
-			folders: map[string]folder{}, names: map[key]string{}, refused: map[key]string{}})
+			folders: map[string]folder{}, names: map[key]string{}, refused: map[key]string{}, checks: map[string]check{}})
 	}
 	return k
 }
@@ -115,6 +121,9 @@ func (k *Keeper) Load(ctx context.Context) error {
 	})
 	if err != nil {
 		return fmt.Errorf("read what is known of copies: %w", err)
+	}
+	if err := k.loadChecks(ctx); err != nil {
+		return err
 	}
 	if err := k.spareTheLiving(ctx); err != nil {
 		return err
@@ -171,6 +180,9 @@ func (k *Keeper) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, d := range k.dirs {
 		wg.Go(func() { d.run(ctx) })
+		if k.o.CheckEvery > 0 {
+			wg.Go(func() { d.recheck(ctx) })
+		}
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -189,10 +201,14 @@ func (k *Keeper) Run(ctx context.Context) {
 // Wake makes the keeper look at once: something was completed or deleted.
 func (k *Keeper) Wake() {
 	for _, d := range k.dirs {
-		select {
-		case d.wake <- struct{}{}:
-		default:
-		}
+		d.wakeUp()
+	}
+}
+
+func (d *dir) wakeUp() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
 	}
 }
 

@@ -31,6 +31,23 @@ type Status struct {
 	// OnlyHere is how many copies are of checkpoints that the store doesn't
 	// have and didn't delete: `coordinator checkpoint import` brings them back.
 	OnlyHere int `json:"onlyHere"`
+	// NewestAt is when the newest copy was made. Bad is how many copies were
+	// found damaged when they were read again and have not been made anew,
+	// CheckedAt when one was last read.
+	NewestAt   *time.Time `json:"newestAt,omitempty"`
+	Bad        int        `json:"bad"`
+	CheckedAt  *time.Time `json:"checkedAt,omitempty"`
+	SinceStart Counts     `json:"sinceStart"`
+}
+
+// Counts is what was done in one directory since the start.
+type Counts struct {
+	Made         uint64 `json:"made"`
+	MadeBytes    uint64 `json:"madeBytes"`
+	Failures     uint64 `json:"failures"`     // tries that failed, and checkpoints that can't be read
+	Checks       uint64 `json:"checks"`       // copies that were read again
+	ChecksBad    uint64 `json:"checksBad"`    // of them damaged
+	ChecksFailed uint64 `json:"checksFailed"` // that could not be read on
 }
 
 // Status gives each directory's, in the order of the configuration.
@@ -50,24 +67,50 @@ func (d *dir) status() Status {
 		since, next := d.since.UTC(), d.next.UTC()
 		s.Error, s.Since, s.Next = d.err.Error(), &since, &next
 	}
-	for _, f := range d.folders {
-		for _, one := range f.files {
+	var newest, checked time.Time
+	for folder, f := range d.folders {
+		for base, one := range f.files {
 			s.Copies++
 			s.Bytes += one.bytes
+			newest = later(newest, d.madeLocked(filepath.Join(folder, base), one))
 		}
 	}
+	for _, c := range d.checks {
+		checked = later(checked, c.At)
+		if c.Bad != "" {
+			s.Bad++
+		}
+	}
+	s.NewestAt, s.CheckedAt, s.SinceStart = known(newest), known(checked), d.count
 	for _, w := range d.waiting {
 		s.LagMs = max(s.LagMs, d.k.o.Now().Sub(w.since).Milliseconds())
 	}
 	return s
 }
 
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// known is a time in UTC, nil for none.
+func known(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
 // CopyState is how the copy of one checkpoint in one directory stands.
 type CopyState string
 
-// The three states.
+// The states. A damaged copy is there, or aside until a new one is made.
 const (
 	CopyMade    CopyState = "made"
+	CopyDamaged CopyState = "damaged"
 	CopyWaiting CopyState = "waiting"
 	CopyFailed  CopyState = "failed"
 )
@@ -101,7 +144,11 @@ func (d *dir) of(m *snapshot.Manifest) Copy {
 		if r, ok := d.records[name]; ok {
 			at = r.MadeAt.UTC()
 		}
-		return Copy{Path: d.path, State: CopyMade, File: filepath.Join(d.path, name), Bytes: f.bytes, MadeAt: &at}
+		c = Copy{Path: d.path, State: CopyMade, File: filepath.Join(d.path, name), Bytes: f.bytes, MadeAt: &at}
+		if why := d.checks[name].Bad; why != "" {
+			c.State, c.Error = CopyDamaged, why
+		}
+		return c
 	}
 	if why := d.refused[key{m.Checkpoint.Job, m.Checkpoint.ID}]; why != "" {
 		c.State, c.Error = CopyFailed, why
@@ -116,6 +163,9 @@ func (k *Keeper) Warnings(job string) []string {
 	var all []string
 	for _, d := range k.dirs {
 		if w := d.warning(job); w != "" {
+			all = append(all, w)
+		}
+		if w := d.damageWarning(job); w != "" {
 			all = append(all, w)
 		}
 	}

@@ -88,6 +88,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(skipped, prometheus.CounterValue, float64(j.SkippedTicks), label(j.Name))
 	}
 	m.collectAlarms(ch)
+	m.collectCopies(ch)
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	s, err := m.store(ctx)

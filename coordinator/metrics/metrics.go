@@ -28,6 +28,7 @@ type Metrics struct {
 	now      func() time.Time
 	hooks    func() []alarm.HookStatus // nil when there are no alarms
 	beats    func() alarm.HeartbeatStatus
+	copies   func() []coordinator.CopyStatus
 
 	triggered *prometheus.CounterVec
 	attempts  *prometheus.CounterVec
