@@ -23,7 +23,7 @@ type ledger struct {
 	token   uint64
 	newest  uint64 // greatest id of either coordinator
 	before  uint64 // the same when the round began
-	begun   time.Time
+	counted uint64 // greatest id whose end the tally has
 }
 
 func newLedger() *ledger {
@@ -188,7 +188,7 @@ func (r *rig) expectGone(f *facts, l *look) {
 		is[c.ID] = true
 	}
 	if f.emptied() {
-		r.book.journal, r.book.at, r.book.newest = witness.NewJournal(), map[uint64]positions{}, 0
+		r.book.journal, r.book.at, r.book.newest, r.book.counted = witness.NewJournal(), map[uint64]positions{}, 0, 0
 	} else if f.damaged || f.removed {
 		for id := range r.book.rows {
 			if !is[id] {

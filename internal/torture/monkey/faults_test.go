@@ -56,7 +56,7 @@ func faults() []fault {
 		{"Redis killed, came back empty", "redis", (*act).emptyRedis},
 		{"Redis killed, came back from an old file", "redis", (*act).oldRedis},
 		{"Redis killed, came back from a file of just before", "redis", (*act).recentRedis},
-	}, linkFaults(), serverFaults(), storeFaults(), operatorFaults(), secondFaults())
+	}, linkFaults(), serverFaults(), storeFaults(), operatorFaults(), secondFaults(), clockFaults())
 }
 
 // drawn picks the faults of a round.

@@ -32,6 +32,7 @@ type rig struct {
 	ctx    context.Context
 	model  *model
 	server *redistest.Server
+	clock  *clock
 	rights []string
 	c      *redis.Client // of the default user, straight to the server
 
@@ -50,7 +51,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	all, err := loadPartitions()
 	require.NoError(t, err)
-	r := &rig{t: t, ctx: context.Background(), model: &model{parts: all}, rights: readRights(t), book: newLedger(), tally: newTally()}
+	r := &rig{t: t, ctx: context.Background(), model: &model{parts: all}, rights: readRights(t), book: newLedger(), tally: newTally(), clock: newClock(t)}
 	password := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(password, []byte(coordinatorPassword+"\n"), 0o600))
 	r.server = redistest.Start(t, redistest.Setting("user keyframe on >"+coordinatorPassword+" "+strings.Join(r.rights, " ")))
@@ -187,7 +188,7 @@ func (r *rig) heal(f *facts) error {
 		return err
 	}
 	_ = r.a.limitFiles(^uint64(0)) // one that doesn't run has no limit
-	err := errors.Join(r.giveRights(), r.c.ConfigSet(r.ctx, "maxmemory", "0").Err(), r.b.stop())
+	err := errors.Join(r.clock.set(0), r.giveRights(), r.c.ConfigSet(r.ctx, "maxmemory", "0").Err(), r.b.stop())
 	if f.isLost() {
 		err = errors.Join(err, r.seedForeign())
 	}
