@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
@@ -20,6 +21,10 @@ import (
 // tmpMark stands between an archive's name and the random end of the name that
 // it has while it is written.
 const tmpMark = ".tmp-"
+
+// partAge is how old a part is when nobody can be at work on it any more: one
+// that is being written is touched all the time.
+const partAge = time.Hour
 
 // Unfinished reports whether a file's name is one of an archive in the making.
 func Unfinished(name string) bool {
@@ -95,11 +100,13 @@ func (OS) SyncDir(dir string) error {
 // closed, read again and compared with its checksum, and only then gets its own
 // name. A name that is taken is refused (fs.ErrExist), and nothing is replaced.
 // After an error, or a kill at any moment, there is no file of that name, or
-// the whole one; what a kill leaves under the other name is told by Unfinished.
+// the whole one; what a kill leaves under the other name is told by Unfinished,
+// and removed by a later Save of the same name when it is an hour old.
 func Save(ctx context.Context, disk Disk, path string, fill func(w io.Writer) error) (err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("archive %s: %w", path, fs.ErrExist)
 	}
+	removeParts(disk, path)
 	var end [8]byte
 	rand.Read(end[:]) // never fails (it ends the process instead)
 	tmp := path + tmpMark + hex.EncodeToString(end[:])
@@ -131,6 +138,23 @@ func Save(ctx context.Context, disk Disk, path string, fill func(w io.Writer) er
 	}
 	crashpoint.At(crashpoint.ArchiveDone)
 	return nil
+}
+
+// removeParts removes what was left of earlier files of that name. Best effort:
+// they are in nobody's way.
+func removeParts(disk Disk, path string) {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return // making the file fails by the same reason, and says so
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), filepath.Base(path)+tmpMark) || !Unfinished(e.Name()) {
+			continue
+		}
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > partAge {
+			_ = disk.Remove(filepath.Join(filepath.Dir(path), e.Name())) // as above
+		}
+	}
 }
 
 // write fills a file, makes it durable and closes it: a mounted bucket may tell
