@@ -60,10 +60,17 @@ func CheckRestore(root string, want *State, before, after Seen, source func(key 
 	for _, d := range Diff(withoutAssignment(want.Owned(root)), withoutAssignment(after.State.Owned(root)), now) {
 		f.add("I3", "checkpoint | live: %s", d)
 	}
-	var was, is map[string]Entry = maps.Clone(before.Foreign), maps.Clone(after.Foreign)
-	for _, m := range []map[string]Entry{was, is} {
-		maps.DeleteFunc(m, func(key string, _ Entry) bool { return source != nil && source(key) })
+	was := maps.Clone(before.Foreign)
+	// What had left the index and is in the checkpoint's becomes the job's again.
+	for _, name := range want.Names {
+		if owned(root, name) {
+			delete(was, name)
+		}
 	}
+	set := func(key string, _ Entry) bool { return source != nil && source(key) }
+	is := maps.Clone(after.Foreign)
+	maps.DeleteFunc(was, set)
+	maps.DeleteFunc(is, set)
 	for _, d := range DiffForeign(was, is, now) {
 		f.add("I3", "before | after: %s", d)
 	}
