@@ -137,6 +137,7 @@ func (a *act) pin() error {
 		}
 	}
 	if pinned != 0 {
+		a.book.deleted(pinned) // by retention, from then on
 		if err := a.ask("checkpoint", "unpin", jobName, strconv.FormatUint(pinned, 10)); err != nil {
 			return err
 		}
