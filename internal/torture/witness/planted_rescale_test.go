@@ -2,7 +2,9 @@ package witness
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -95,4 +97,35 @@ func TestI4AUnionThatGrewIsFound(t *testing.T) {
 		grown.Keys[r.operator("seen", n)] = e
 	}
 	requireFound(t, "I4", "14 are new", CheckRescale(r.job.Root(), before, grown, 2, r.now()))
+}
+
+// TestAnyRescaleIsSound goes from one parallelism to another at random, while
+// subtasks add to their lists and unions, write back what they were handed, and
+// equal contributions meet.
+func TestAnyRescaleIsSound(t *testing.T) {
+	r := newRig(t)
+	r.populate()
+	r.apply()
+	r.checkpoint()
+	seed := rand.Uint64()
+	rng, from := rand.New(rand.NewPCG(seed, 2)), 2
+	for step := range 8 {
+		for range rng.IntN(6) {
+			part := r.operator([]string{"offsets", "seen"}[rng.IntN(2)], rng.IntN(from))
+			item := fmt.Sprintf("item %d", rng.IntN(3))
+			r.pipe([][]any{{"RPUSH", part, item}, {"SADD", r.job.Index(), part}})
+		}
+		n, part := rng.IntN(from), r.operator("seen", rng.IntN(from))
+		switch rng.IntN(3) {
+		case 0: // a part that is empty
+			r.pipe([][]any{{"DEL", r.operator("offsets", n)}})
+		case 1: // one that doesn't begin with what was handed out
+			r.pipe([][]any{{"LPUSH", part, "in front"}})
+		}
+		to := 1 + (from+rng.IntN(7))%8
+		before := r.look().State
+		r.done(r.c.Rescale(t.Context(), r.spec.Name, coordinator.RescaleRequest{Parallelism: to}))
+		require.Empty(t, CheckRescale(r.job.Root(), before, r.look().State, to, r.now()), "seed %d, step %d, from %d to %d", seed, step, from, to)
+		from = to
+	}
 }
