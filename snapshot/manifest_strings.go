@@ -52,7 +52,7 @@ var timeType = reflect.TypeFor[time.Time]()
 
 func mapValue(v reflect.Value, fn func(string) string) reflect.Value {
 	if v.Type() == timeType {
-		return reflect.ValueOf(v.Interface().(time.Time).UTC())
+		return reflect.ValueOf(inUTC(v.Interface().(time.Time)))
 	}
 	out := reflect.New(v.Type()).Elem()
 	out.Set(v)
@@ -72,6 +72,15 @@ func mapValue(v reflect.Value, fn func(string) string) reflect.Value {
 		mapSlice(v, out, fn)
 	}
 	return out
+}
+
+// inUTC leaves a time in its own zone when its year in UTC is one that JSON has
+// no form for (year 0 east of Greenwich): what could be read can be written.
+func inUTC(t time.Time) time.Time {
+	if u := t.UTC(); u.Year() >= 0 && u.Year() <= 9999 {
+		return u
+	}
+	return t
 }
 
 func mapSlice(v, out reflect.Value, fn func(string) string) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -23,10 +24,13 @@ func arrange(c *cli.App, args []string) []string {
 			i = len(args)
 		case isFlag(arg):
 			flags = append(flags, arg)
-			if takes[strings.TrimLeft(arg, "-")] && i+1 < len(args) {
-				i++
-				flags = append(flags, args[i])
+			if !takes[strings.TrimLeft(arg, "-")] {
+				continue
 			}
+			if i++; i == len(args) { // without its value nothing may follow, or that would be it
+				return slices.Concat(args[:1], path, flags)
+			}
+			flags = append(flags, args[i])
 		default:
 			found := findCommand(commands, arg)
 			if found == nil || len(rest) > 0 {

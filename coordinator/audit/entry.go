@@ -74,9 +74,7 @@ func hashOf(line []byte) string {
 // encode is the line without its end. JSON escapes every control character, so
 // a line is one line whatever a name holds.
 func encode(e Entry) ([]byte, error) {
-	for _, s := range []*string{&e.Principal, &e.Source, &e.Action, &e.Job, &e.Operation, &e.Error, &e.Request} {
-		*s = cut(*s)
-	}
+	cutAll(&e, maxText)
 	line, err := json.Marshal(e)
 	if err != nil {
 		return nil, fmt.Errorf("audit: encode %s: %w", e.Action, err)
@@ -84,6 +82,7 @@ func encode(e Entry) ([]byte, error) {
 	if len(line) >= MaxLine {
 		e.Params = map[string]any{"omitted": fmt.Sprintf("the line had %d bytes, sha256 %s", len(line), hashOf(line))}
 		e.Plan = nil
+		cutAll(&e, maxText/8) // JSON makes six bytes of a control character
 		if line, err = json.Marshal(e); err != nil {
 			return nil, fmt.Errorf("audit: encode %s: %w", e.Action, err)
 		}
@@ -91,12 +90,19 @@ func encode(e Entry) ([]byte, error) {
 	return line, nil
 }
 
-// cut shortens a text to maxText bytes, between two characters.
-func cut(s string) string {
-	if len(s) <= maxText {
+// cutAll shortens the texts of an entry.
+func cutAll(e *Entry, most int) {
+	for _, s := range []*string{&e.Principal, &e.Source, &e.Action, &e.Job, &e.Operation, &e.Error, &e.Request} {
+		*s = cut(*s, most)
+	}
+}
+
+// cut shortens a text to most bytes, between two characters.
+func cut(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	n := maxText
+	n := most
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}
@@ -115,7 +121,7 @@ func decode(line []byte) (Entry, error) {
 		return e, fmt.Errorf("something follows the entry %d", e.Seq)
 	}
 	if e.Seq == 0 || len(e.Prev) != 2*sha256.Size {
-		return e, fmt.Errorf("seq %d or prev %q is none", e.Seq, cut(e.Prev))
+		return e, fmt.Errorf("seq %d or prev %q is none", e.Seq, cut(e.Prev, maxText))
 	}
 	return e, nil
 }
