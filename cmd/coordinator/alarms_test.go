@@ -101,4 +101,10 @@ jobs:
 	require.Contains(t, string(text), "keyframe_hook_deliveries_total{hook=\"pager\",result=\"delivered\"} 1\n")
 	require.Contains(t, string(text), "keyframe_heartbeat_held 1\n")
 	require.NotContains(t, d.log.String(), "geheim")
+	shown := d.ok("alarms")
+	require.Regexp(t, `(?m)^hook pager \(.*sh\): 0 waiting, 1 delivered \(the last .*\), 0 given up, 0 dropped$`, shown)
+	require.Contains(t, shown, "the heartbeat is held back")
+	require.NotContains(t, shown, "geheim")
+	all, _ := d.object("alarms")["hooks"].([]any)
+	require.Len(t, all, 2)
 }

@@ -150,7 +150,7 @@ func (a *app) cli() *cli.App {
 	c.Commands = []*cli.Command{
 		a.runCommand(), a.demoCommand(), a.discoverCommand(), a.configCommand(), a.jobCommand(),
 		a.checkpointCommand(), a.restoreCommand(), a.rescaleCommand(), a.undoCommand(), a.drillCommand(),
-		a.keygroupCommand(), a.doctorCommand(), a.storeCommand(), a.auditCommand(), a.benchCommand(), a.versionCommand(),
+		a.keygroupCommand(), a.doctorCommand(), a.alarmsCommand(), a.storeCommand(), a.auditCommand(), a.benchCommand(), a.versionCommand(),
 	}
 	c.Flags = commonFlags()
 	for _, cmd := range c.Commands {

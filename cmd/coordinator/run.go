@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"keyframe/coordinator"
+	"keyframe/coordinator/alarm"
 	"keyframe/coordinator/api"
 	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
@@ -179,7 +180,8 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 	})
 	m.Watch(c.Jobs, c.StoreStats)
 	m.WatchCopies(c.Copies)
-	server := api.NewServer(api.Options{Coordinator: c, Events: events, Metrics: m.Handler(), Version: versionText(),
+	var beat *alarm.Heartbeat // before the first request is served
+	server := api.NewServer(api.Options{Coordinator: c, Events: events, Alarms: func() api.Alarms { return api.Alarms{Hooks: hooks.Hooks(), Heartbeat: beat.Status()} }, Metrics: m.Handler(), Version: versionText(),
 		Keys: d.keys, ClientCerts: d.file.API.ClientCerts, Audit: auditor, Spool: filepath.Dir(d.file.Store.Path), MaxImport: int64(d.file.API.MaxImport)})
 	server.ErrorLog = d.log.Named("api").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
 	if err := c.Start(ctx); err != nil {
@@ -191,7 +193,8 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 			d.log.Warn(err.Error())
 		}
 	}
-	defer d.startHeartbeat(c, hooks, m, told)()
+	beat = d.startHeartbeat(c, hooks, m, told)
+	defer beat.Close()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	d.log.Info("started", "version", versionText(), "api", d.file.API.Listen, "state", d.backend.Server(), "store", d.file.Store.Path, "jobs", len(d.file.Jobs))

@@ -31,6 +31,9 @@ type Options struct {
 	// Dispatcher (which would ignore it).
 	Tell coordinator.Listener
 
+	// Journal keeps what waits for its delivery over a restart; nil keeps nothing.
+	Journal Journal
+
 	// For tests.
 	queue int
 	pause time.Duration
@@ -109,7 +112,8 @@ func (d *Dispatcher) Hooks() []HookStatus {
 }
 
 // Close ends the deliveries: each notice that is queued is tried once more,
-// without pauses, until ctx ends; what is left is counted as dropped and told.
+// without pauses, until ctx ends; what is left is kept for the next start, or,
+// without a journal, counted as dropped and told.
 // Events that come later are dropped. It returns when nothing runs any more,
 // and may be called again.
 func (d *Dispatcher) Close(ctx context.Context) {

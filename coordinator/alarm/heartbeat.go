@@ -30,10 +30,12 @@ type Beat struct {
 
 // HeartbeatStatus is how heartbeats stand.
 type HeartbeatStatus struct {
-	On     bool
-	Sent   uint64 // that said that all is well
-	Failed uint64 // that could not be sent, of both kinds
-	Held   bool   // something is wrong with a job
+	On     bool   `json:"on"`
+	Sent   uint64 `json:"sent"`   // that said that all is well
+	Failed uint64 `json:"failed"` // that could not be sent, of both kinds
+	Held   bool   `json:"held"`   // something is wrong with a job
+
+	LastSentAt *time.Time `json:"lastSentAt,omitempty"` // of those that said that all is well
 }
 
 // Heartbeat asks a URL again and again while every job is well.
@@ -161,6 +163,7 @@ func (h *Heartbeat) sent(err error, good bool) {
 		h.counts.Failed++
 	case good:
 		h.counts.Sent++
+		h.counts.LastSentAt = now()
 	}
 	h.mu.Unlock()
 	switch {

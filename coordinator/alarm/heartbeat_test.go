@@ -62,13 +62,13 @@ func TestTheHeartbeatIsSentWhileAllIsWell(t *testing.T) {
 		require.Equal(t, "GET", r.requests()[0].method)
 		require.Equal(t, "/geheim", r.requests()[0].path)
 		require.Empty(t, r.requests()[0].body)
-		require.Equal(t, HeartbeatStatus{On: true, Sent: 10}, h.Status())
+		require.Equal(t, HeartbeatStatus{On: true, Sent: 10}, sentless(h.Status()))
 		require.Empty(t, l.kinds())
 
 		j.set(job("flights", coordinator.HealthOK, true), job("other", coordinator.HealthLost, false))
 		time.Sleep(time.Hour)
 		require.Len(t, r.requests(), 10, "silence is the message")
-		require.Equal(t, HeartbeatStatus{On: true, Sent: 10, Held: true}, h.Status())
+		require.Equal(t, HeartbeatStatus{On: true, Sent: 10, Held: true}, sentless(h.Status()))
 		require.Equal(t, []coordinator.EventKind{coordinator.EventHeartbeatHeld}, l.kinds(), "told once")
 		require.Contains(t, l.text(), `job \"flights\": no good checkpoint`)
 		require.Contains(t, l.text(), `job \"other\": lost`)
@@ -104,7 +104,7 @@ func TestAFailureIsReportedWhereThatIsAskedFor(t *testing.T) {
 		require.Equal(t, []string{`job "flights": unreachable`}, beats[1].Wrong, "the other job is no concern of it")
 		require.False(t, beats[1].OK)
 		require.Equal(t, []string{`job "flights": there is none of that name`}, beats[4].Wrong)
-		require.Equal(t, HeartbeatStatus{On: true, Sent: 2, Held: true}, h.Status())
+		require.Equal(t, HeartbeatStatus{On: true, Sent: 2, Held: true}, sentless(h.Status()))
 	})
 }
 
@@ -118,7 +118,7 @@ func TestAHeartbeatThatFailsIsTriedAgainSoon(t *testing.T) {
 		r.answers(nil)
 		time.Sleep(10 * time.Second)
 		require.Equal(t, coordinator.EventHeartbeatBack, l.kinds()[1])
-		require.Equal(t, HeartbeatStatus{On: true, Sent: 1, Failed: 3}, h.Status())
+		require.Equal(t, HeartbeatStatus{On: true, Sent: 1, Failed: 3}, sentless(h.Status()))
 		time.Sleep(50 * time.Minute)
 		require.Len(t, r.requests(), 4, "the next one after the whole interval")
 	})
@@ -144,4 +144,10 @@ func TestWhatIsWrongWithJobs(t *testing.T) {
 	paused.Paused = true
 	require.Empty(t, Wrong([]coordinator.JobStatus{paused}, nil))
 	require.Empty(t, Wrong(nil, nil), "a coordinator without jobs is alive")
+}
+
+// sentless is a status without the time of the last heartbeat that was sent.
+func sentless(s HeartbeatStatus) HeartbeatStatus {
+	s.LastSentAt = nil
+	return s
 }

@@ -13,14 +13,19 @@ import (
 
 // HookStatus is how the deliveries of one hook stand.
 type HookStatus struct {
-	Name      string
-	Target    string // scheme and host, or the program: nothing secret
-	Queued    int    // that wait, without the one under way
-	Delivered uint64
-	Failed    uint64 // tries
-	GivenUp   uint64 // notices: too many tries, or too old
-	Dropped   uint64 // notices: the queue was full, or the coordinator stopped
-	LastError string // "" once a delivery works again
+	Name      string `json:"name"`
+	Target    string `json:"target"`              // scheme and host, or the program: nothing secret
+	Queued    int    `json:"queued"`              // that wait, without the one under way
+	Trying    bool   `json:"trying"`              // one is under way, or waits for its next try
+	Delivered uint64 `json:"delivered"`           // since the start, as all that follow
+	Failed    uint64 `json:"failed"`              // tries
+	GivenUp   uint64 `json:"givenUp"`             // notices: too many tries, or too old
+	Dropped   uint64 `json:"dropped"`             // notices: the queue was full, or the coordinator stopped
+	Kept      uint64 `json:"kept"`                // notices that a stop left for the next start
+	LastError string `json:"lastError,omitempty"` // "" once a delivery works again
+
+	LastDeliveredAt *time.Time `json:"lastDeliveredAt,omitempty"`
+	LastFailedAt    *time.Time `json:"lastFailedAt,omitempty"`
 }
 
 // sender brings one notice to its receiver. No error shows a secret.
@@ -46,17 +51,22 @@ type hook struct {
 	pause time.Duration
 	more  chan struct{} // something was put in
 
+	journal Journal // nil keeps nothing
+
 	mu      sync.Mutex // guards what follows
 	queue   []queued
 	seq     uint64
 	closed  bool
 	counts  HookStatus
-	toldOf  uint64 // dropped notices that were told of
-	failing bool   // told
+	toldOf  uint64   // dropped notices that were told of
+	failing bool     // told
+	left    []queued // that a stop came before
+	saved   bool     // the journal has something
+	unsaved bool     // told
 }
 
 func newHook(spec config.Hook, o Options, about Notice) *hook {
-	h := &hook{spec: spec, tell: o.Tell, about: about, room: o.queue, pause: o.pause, more: make(chan struct{}, 1)}
+	h := &hook{spec: spec, tell: o.Tell, about: about, room: o.queue, pause: o.pause, more: make(chan struct{}, 1), journal: o.Journal}
 	h.about.Hook = spec.Name
 	if len(spec.Command) > 0 {
 		h.to = newCommand(spec)
@@ -64,6 +74,7 @@ func newHook(spec config.Hook, o Options, about Notice) *hook {
 		h.to = newPost(spec, o)
 	}
 	h.counts.Name, h.counts.Target = spec.Name, h.to.target()
+	h.load()
 	return h
 }
 
@@ -124,16 +135,19 @@ func (h *hook) run(closing, ended context.Context) {
 				continue
 			case <-closing.Done():
 				if q, ok = h.take(); !ok { // nothing comes after shut
+					h.settle()
 					h.tellDropped()
 					return
 				}
 			}
 		}
 		if ended.Err() != nil {
-			h.count(func(s *HookStatus) { s.Dropped++ })
+			h.leave(q)
 			continue
 		}
+		h.count(func(s *HookStatus) { s.Trying = true })
 		h.deliver(closing, ended, q)
+		h.count(func(s *HookStatus) { s.Trying = false })
 		h.tellDropped()
 	}
 }
@@ -146,6 +160,7 @@ func (h *hook) deliver(closing, ended context.Context, q queued) {
 		err := h.try(ended, q, try)
 		if err == nil {
 			h.delivered()
+			h.saveLess()
 			return
 		}
 		// Half of it at least, so that receivers aren't met by all at once.
@@ -154,14 +169,16 @@ func (h *hook) deliver(closing, ended context.Context, q queued) {
 		switch {
 		case ended.Err() != nil || closing.Err() != nil:
 			h.failed(q, try, err)
-			h.count(func(s *HookStatus) { s.Dropped++ })
+			h.leave(q)
 			return
 		case try >= h.spec.Tries || time.Since(q.at)+wait > time.Duration(h.spec.MaxAge):
 			h.failed(q, try, err)
 			h.giveUp(q, try, err)
+			h.saveLess()
 			return
 		}
 		h.failed(q, try, err)
+		h.save(q)
 		select {
 		case <-time.After(wait):
 		case <-closing.Done(): // one last try
@@ -194,6 +211,7 @@ func (h *hook) count(f func(*HookStatus)) {
 func (h *hook) delivered() {
 	h.mu.Lock()
 	h.counts.Delivered++
+	h.counts.LastDeliveredAt = now()
 	h.counts.LastError = ""
 	was := h.failing
 	h.failing = false
@@ -203,6 +221,11 @@ func (h *hook) delivered() {
 	}
 }
 
+func now() *time.Time {
+	t := time.Now().UTC()
+	return &t
+}
+
 // maxReason bounds what is told of why a delivery failed, in bytes.
 const maxReason = 500
 
@@ -210,6 +233,7 @@ func (h *hook) failed(q queued, try int, err error) {
 	why := cutText(err.Error(), maxReason)
 	h.mu.Lock()
 	h.counts.Failed++
+	h.counts.LastFailedAt = now()
 	h.counts.LastError = why
 	was := h.failing
 	h.failing = true

@@ -66,7 +66,7 @@ func TestRolesOfTheRoutes(t *testing.T) {
 	got := map[config.Role][]string{}
 	eachRoute(t, func(_ string, op *huma.Operation) { got[needOf(op)] = append(got[needOf(op)], op.OperationID) })
 	for role, ids := range map[config.Role]string{
-		viewer:   "version list-operations show-operation list-events list-jobs show-job key-groups list-checkpoints show-checkpoint store-stats plan-restore plan-rescale",
+		viewer:   "version list-operations show-operation list-events list-jobs show-job key-groups list-checkpoints show-checkpoint store-stats show-alarms plan-restore plan-rescale",
 		operator: "abort-operation pause-job resume-job create-checkpoint verify-checkpoint pin-checkpoint unpin-checkpoint drill doctor store-verify export-checkpoint plan-restore-archive",
 		admin: "apply-job delete-job adopt-state unmark-job delete-checkpoint restore rescale undo store-compact store-backup import-checkpoint " +
 			"list-audit verify-audit",

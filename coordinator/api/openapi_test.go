@@ -17,6 +17,7 @@ var allRoutes = []string{
 	"DELETE /v1/jobs/{job}",
 	"DELETE /v1/jobs/{job}/checkpoints/{checkpoint}",
 	"DELETE /v1/operations/{id}",
+	"GET /v1/alarms",
 	"GET /v1/audit",
 	"GET /v1/audit/verify",
 	"GET /v1/events",

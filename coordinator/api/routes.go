@@ -77,6 +77,7 @@ func register(api huma.API, o Options) {
 	r.archives()
 	r.archivePlan()
 	r.doctor()
+	r.alarms()
 	r.drills()
 	r.audits()
 }

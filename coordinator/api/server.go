@@ -36,6 +36,8 @@ type Options struct {
 	Keys        []config.Key
 	ClientCerts []config.ClientCert
 	Audit       *Auditor // nil writes no audit log
+	// Alarms tells how hooks and heartbeats stand; nil is without any.
+	Alarms func() Alarms
 	// Spool is the directory in which an archive is kept while it is imported,
 	// best that of the store; the system's for temporary files when empty.
 	Spool string

@@ -42,7 +42,7 @@ var allowed = map[string][]string{
 		"snapshot/archive", "coordinator/drill", "coordinator/restore", "coordinator/rescaler", "keygroups", "rescale", "snapshot", "statebackend"},
 	"coordinator/alarm":   {"coordinator", "coordinator/config"},
 	"coordinator/metrics": {"coordinator", "coordinator/alarm", "coordinator/config", "coordinator/fault", "snapshot"},
-	"coordinator/api": {"coordinator", "coordinator/audit", "coordinator/config", "coordinator/doctor", "coordinator/fault", "coordinator/restore",
+	"coordinator/api": {"coordinator", "coordinator/alarm", "coordinator/audit", "coordinator/config", "coordinator/doctor", "coordinator/fault", "coordinator/restore",
 		"coordinator/rescaler", "keygroups", "rescale", "snapshot", "snapshot/archive"},
 	"examples/flights": {"keygroups", "snapshot", "statebackend"},
 	"cmd/coordinator":  {"*"},
