@@ -56,8 +56,8 @@ func (r *rig) check(f *facts) (*look, []witness.Finding) {
 			out = append(out, witness.Finding{Invariant: invariant, Text: t})
 		}
 	}
-	if f.emptied() {
-		r.book.floor = positions{}
+	if f.anew {
+		r.book = newLedger()
 	}
 	add("I5", r.model.broken("the live state", l.seen.State, l.at)...)
 	add("I3", leftovers(l.seen.State)...)
@@ -67,7 +67,7 @@ func (r *rig) check(f *facts) (*look, []witness.Finding) {
 	r.book.before = r.book.newest
 	out = append(out, r.checkStore(f, l, floor)...)
 	out = append(out, r.checkSecond(f)...)
-	out = append(out, r.checkLeader(f, l)...)
+	out = append(out, r.checkLeader(l)...)
 	out = append(out, r.book.journal.Memory(max(r.a.memory(), r.b.memory()), memoryBound)...)
 	r.tally.addN("checks", "invariants held against what was there", 10)
 	return l, out
@@ -187,9 +187,7 @@ func (r *rig) expectGone(f *facts, l *look) {
 	for _, c := range l.rows {
 		is[c.ID] = true
 	}
-	if f.emptied() {
-		r.book.journal, r.book.at, r.book.newest, r.book.counted = witness.NewJournal(), map[uint64]positions{}, 0, 0
-	} else if f.damaged || f.removed {
+	if f.damaged || f.removed {
 		for id := range r.book.rows {
 			if !is[id] {
 				r.book.deleted(id)
@@ -201,7 +199,7 @@ func (r *rig) expectGone(f *facts, l *look) {
 
 // checkSecond judges the store of the second coordinator, which has stopped.
 func (r *rig) checkSecond(f *facts) []witness.Finding {
-	if !f.second {
+	if !f.second || f.anew {
 		return nil
 	}
 	rows, last, states, err := r.read(r.b.store)
@@ -210,7 +208,7 @@ func (r *rig) checkSecond(f *facts) []witness.Finding {
 	}
 	var out []witness.Finding
 	for _, c := range rows {
-		if !r.book.second[c.ID] && c.ID <= r.book.before && !f.emptied() {
+		if !r.book.second[c.ID] && c.ID <= r.book.before {
 			out = append(out, witness.Finding{Invariant: "I10", Text: fmt.Sprintf("the second coordinator gave id %d, and %d was there before", c.ID, r.book.before)})
 		}
 		r.book.second[c.ID] = true
@@ -245,15 +243,12 @@ func newestOf(l *look) uint64 {
 }
 
 // checkLeader judges epoch and token: neither ever falls (I7).
-func (r *rig) checkLeader(f *facts, l *look) []witness.Finding {
+func (r *rig) checkLeader(l *look) []witness.Finding {
 	epoch, err := l.seen.State.Epoch()
 	if err != nil {
 		return []witness.Finding{{Invariant: "I7", Text: err.Error()}}
 	}
-	var out []witness.Finding
-	if !f.emptied() {
-		out = r.book.journal.Epoch(epoch)
-	}
+	out := r.book.journal.Epoch(epoch)
 	lease, err := fieldsOf(l.seen.State, "coordinator:lease")
 	if err != nil {
 		return append(out, witness.Finding{Invariant: "I7", Text: err.Error()})
@@ -262,7 +257,7 @@ func (r *rig) checkLeader(f *facts, l *look) []witness.Finding {
 	if _, err := fmt.Sscan(lease["token"], &token); err != nil {
 		return append(out, witness.Finding{Invariant: "I7", Text: fmt.Sprintf("token %q of the lease: %v", lease["token"], err)})
 	}
-	if token < r.book.token && !f.emptied() {
+	if token < r.book.token {
 		out = append(out, witness.Finding{Invariant: "I7", Text: fmt.Sprintf("the lease's token is %d and was %d", token, r.book.token)})
 	}
 	r.book.token = token

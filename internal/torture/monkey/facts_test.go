@@ -20,6 +20,7 @@ type facts struct {
 	removed  bool     // the store's file was removed
 	second   bool     // the second coordinator has led
 	restored bool     // and restored
+	anew     bool     // nothing was left, and the job has begun anew
 	acts     []string // what the operator had to do
 }
 
@@ -38,7 +39,7 @@ func (f *facts) isLost() bool {
 // rewound tells whether somebody asked for an older state.
 func (f *facts) rewound() bool { return len(f.targets) > 0 || f.undone || f.restored }
 
-// emptied tells that nothing was left to recover from: then the job begins anew.
+// emptied tells that there may be nothing left to recover from.
 func (f *facts) emptied() bool { return f.lost && (f.removed || f.damaged) }
 
 // String names what was done, for messages.
@@ -70,6 +71,12 @@ func (c *tally) addN(section, what string, n uint64) {
 		c.counts[section] = map[string]uint64{}
 	}
 	c.counts[section][what] += n
+}
+
+func (c *tally) count(section, what string) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counts[section][what]
 }
 
 // table is the whole summary.

@@ -56,7 +56,8 @@ func newRig(t *testing.T) *rig {
 	require.NoError(t, os.WriteFile(password, []byte(coordinatorPassword+"\n"), 0o600))
 	r.server = redistest.Start(t, redistest.Setting("user keyframe on >"+coordinatorPassword+" "+strings.Join(r.rights, " ")))
 	r.c = r.server.Client().WithTimeout(30 * time.Second)
-	r.populate()
+	require.NoError(t, r.populate())
+	require.NotEmpty(t, r.foreign)
 	r.coordinatorLink, r.workerLink = newWire(t, "coordinator", r.server.Addr), newWire(t, "workers", r.server.Addr)
 	r.crew = newCrew(t, r.workerLink.addr())
 	r.mount()
@@ -101,16 +102,18 @@ func (r *rig) mount() {
 }
 
 // populate writes the state that is there before the first checkpoint.
-func (r *rig) populate() {
+func (r *rig) populate() error {
 	for _, p := range r.model.parts {
-		require.NoError(r.t, fastForward(r.ctx, r.c, p, startAt))
+		if err := fastForward(r.ctx, r.c, p, startAt); err != nil {
+			return err
+		}
 	}
-	require.NoError(r.t, r.seedOperator())
-	require.NoError(r.t, r.seedForeign())
+	if err := errors.Join(r.seedOperator(), r.seedForeign()); err != nil {
+		return err
+	}
 	_, foreign, err := witness.Live(r.ctx, r.c, root)
-	require.NoError(r.t, err)
-	require.NotEmpty(r.t, foreign)
 	r.foreign = foreign
+	return err
 }
 
 // seedOperator writes the operator state as it is before any rescale.

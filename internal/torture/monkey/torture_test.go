@@ -47,6 +47,11 @@ func TestTorture(t *testing.T) {
 		}
 	}
 	r.summary(rounds, time.Since(began))
+	if limit >= 30*time.Minute && os.Getenv("MONKEY_FAULT") == "" {
+		for _, one := range faults() {
+			require.NotZero(t, r.tally.count("faults", one.name), "%s never happened", one.name)
+		}
+	}
 }
 
 // round draws faults, does them, heals, and looks at everything.

@@ -1,6 +1,7 @@
 package monkey
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -94,6 +95,11 @@ func (r *rig) well(f *facts, last uint64, acks [parts]uint64) (string, bool) {
 	if j.Health.State != "ok" {
 		return what, r.help(f, j)
 	}
+	if f.emptied() && !f.anew {
+		if gone, err := r.halved(); err != nil || gone {
+			return fmt.Sprintf("begin anew: %v", errors.Join(err, r.beginAnew(f))), false
+		}
+	}
 	if len(j.InDoubt) > 0 && (f.rewound() || f.lost) {
 		id := fmt.Sprint(j.InDoubt[0])
 		r.operator(f, "checkpoint accept")
@@ -111,7 +117,7 @@ func (r *rig) well(f *facts, last uint64, acks [parts]uint64) (string, bool) {
 	}
 	tail := ""
 	for _, c := range history {
-		if c.ID > last && c.restorable() {
+		if (c.ID > last || f.anew) && c.restorable() {
 			return "", true
 		}
 		if c.Failure != nil {
@@ -119,6 +125,26 @@ func (r *rig) well(f *facts, last uint64, acks [parts]uint64) (string, bool) {
 		}
 	}
 	return "no new checkpoint, " + tail, false
+}
+
+// halved tells that what is live is only what workers have written since a loss.
+func (r *rig) halved() (bool, error) {
+	n, err := r.c.Exists(r.ctx, operatorKey(0, "rules")).Result()
+	return n == 0, err
+}
+
+// beginAnew is what is left when the state and all checkpoints are gone in one
+// round.
+func (r *rig) beginAnew(f *facts) error {
+	r.operator(f, "begin anew, state and checkpoints were gone")
+	f.note(func(f *facts) { f.anew = true })
+	r.a.kill()
+	if err := r.crew.hold(); err != nil {
+		return err
+	}
+	err := errors.Join(r.c.FlushAll(r.ctx).Err(), r.emptyDisk(), os.RemoveAll(r.b.store), r.populate())
+	r.crew.forget(positions{})
+	return errors.Join(err, r.crew.release(), r.a.start())
 }
 
 // help does what an operator is told to do, once the coordinator says that it
