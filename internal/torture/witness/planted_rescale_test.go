@@ -109,7 +109,7 @@ func TestAnyRescaleIsSound(t *testing.T) {
 	r.checkpoint()
 	seed := rand.Uint64()
 	rng, from := rand.New(rand.NewPCG(seed, 2)), 2
-	for step := range 8 {
+	for step := range 5 {
 		for range rng.IntN(6) {
 			part := r.operator([]string{"offsets", "seen"}[rng.IntN(2)], rng.IntN(from))
 			item := fmt.Sprintf("item %d", rng.IntN(3))

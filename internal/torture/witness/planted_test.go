@@ -143,7 +143,7 @@ func TestI3PlantedDifferencesAfterARestoreAreFound(t *testing.T) {
 		"only the first's index":  {[]any{"SREM", r.job.Index(), r.name("nothing", 10)}, []any{"SADD", r.job.Index(), r.name("nothing", 10)}},
 		`key "elsewhere"`:         {[]any{"SET", "elsewhere", "touched"}, []any{"SET", "elsewhere", "foreign"}},
 		`key "new"`:               {[]any{"SET", "new", "x"}, []any{"DEL", "new"}},
-		"item 2999":               {[]any{"LSET", r.name("largelist", 3), -1, "other"}, []any{"LSET", r.name("largelist", 3), -1, "item 3"}},
+		"item 1499":               {[]any{"LSET", r.name("largelist", 3), -1, "other"}, []any{"LSET", r.name("largelist", 3), -1, "item 1"}},
 		"operatorState":           {[]any{"HSET", r.job.OperatorStates(), "a\x01b", "{}"}, []any{"HDEL", r.job.OperatorStates(), "a\x01b"}},
 		"a set of":                {[]any{"RENAME", r.name("set", 5), r.name("hidden", 5)}, []any{"RENAME", r.name("hidden", 5), r.name("set", 5)}},
 	} {

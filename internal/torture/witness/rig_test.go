@@ -127,7 +127,7 @@ func (r *rig) populate() {
 		all = append(all, []any{"SADD", r.job.Index(), args[1]},
 			[]any{"HSET", r.job.Registry(), args[1], fmt.Sprintf("java.lang.String|%d", len(all)%3)}, args)
 	}
-	for i := range 3000 {
+	for i := range 1500 {
 		add("HSET", r.name("large", 0), fmt.Sprintf("s:%d\x00", i), fmt.Sprintf("value %d", i*i))
 		add("ZADD", r.name("largezset", 1), fmt.Sprint(float64(i)/3), fmt.Sprintf("m\xfe%d", i))
 		add("SADD", r.name("largeset", 2), fmt.Sprintf("member %d", i))
@@ -163,7 +163,7 @@ func (r *rig) stir(rng *rand.Rand, n int) {
 	var all [][]any
 	for range n {
 		i := rng.IntN(16)
-		member, value := fmt.Sprintf("s:%d\x00", rng.IntN(4000)), fmt.Sprintf("stirred to %d", rng.IntN(1e9))
+		member, value := fmt.Sprintf("s:%d\x00", rng.IntN(2000)), fmt.Sprintf("stirred to %d", rng.IntN(1e9))
 		kind := []string{"hash", "set", "list", "zset", "string", "stream", "large"}[rng.IntN(7)]
 		key := r.name("stirred"+kind, i)
 		if kind == "large" {
@@ -172,7 +172,7 @@ func (r *rig) stir(rng *rand.Rand, n int) {
 		all = append(all, []any{"SADD", r.job.Index(), key})
 		switch {
 		case kind == "large":
-			all = append(all, []any{"HSET", key, member, value}, []any{"HDEL", key, fmt.Sprintf("s:%d\x00", rng.IntN(4000))})
+			all = append(all, []any{"HSET", key, member, value}, []any{"HDEL", key, fmt.Sprintf("s:%d\x00", rng.IntN(2000))})
 		case rng.IntN(12) == 0:
 			all = append(all, []any{"DEL", key})
 		case rng.IntN(12) == 0:
@@ -180,7 +180,7 @@ func (r *rig) stir(rng *rand.Rand, n int) {
 		case rng.IntN(12) == 0:
 			all = append(all, []any{"PEXPIREAT", key, 4_102_444_800_000 + rng.IntN(1000)})
 		case kind == "hash":
-			all = append(all, []any{"HSET", key, member, value}, []any{"HDEL", key, fmt.Sprintf("s:%d\x00", rng.IntN(4000))})
+			all = append(all, []any{"HSET", key, member, value}, []any{"HDEL", key, fmt.Sprintf("s:%d\x00", rng.IntN(2000))})
 		case kind == "set":
 			all = append(all, []any{"SADD", key, member, value}, []any{"SPOP", key})
 		case kind == "list":
