@@ -124,6 +124,7 @@ func TestACLIsEnoughAndNoMore(t *testing.T) {
 	log, err := admin.Do(t.Context(), "ACL", "LOG").Slice()
 	require.NoError(t, err)
 	require.Empty(t, log, "nothing was denied")
+	inspects(t, b)
 
 	requireUsed(t, admin)
 	limited := goredis.NewClient(&goredis.Options{Addr: server.Addr, Username: "keyframe", Password: "s3cret", DisableIdentity: true})
@@ -153,6 +154,29 @@ func follows(t *testing.T, addr string) {
 		}, 20*time.Second, time.Millisecond, way)
 		require.NoError(t, b.Close())
 	}
+}
+
+// inspected wants the elements of every key.
+type inspected struct{ keys, names int }
+
+func (i *inspected) Key(statebackend.KeyFacts) (bool, error) { i.keys++; return true, nil }
+func (i *inspected) Element([]byte) error                    { return nil }
+func (i *inspected) Name(statebackend.NameFacts) error       { i.names++; return nil }
+
+// inspects does what the doctor does. What the server may refuse to tell it,
+// such as CONFIG GET, is denied.
+func inspects(t *testing.T, b *redis.Backend) {
+	t.Helper()
+	var seen inspected
+	_, err := b.Inspect(t.Context(), statebackend.InspectRequest{Job: aclJob, Sources: []statebackend.SourceRef{{Topic: "flights", Group: "stats"}}}, &seen)
+	require.NoError(t, err)
+	require.Positive(t, seen.keys)
+	require.Positive(t, seen.names)
+	root := aclJob.Root() + ":cg:stats:topic:flights:p:7:state:op:"
+	held, err := b.Holds(t.Context(), []statebackend.HoldsAsk{{Key: root + "text"}, {Key: root + "value", Member: []byte("s:key")},
+		{Key: root + "due", Type: "zset", Member: []byte("member")}, {Key: root + "due", Type: "zset", Member: []byte("another")}})
+	require.NoError(t, err)
+	require.Equal(t, []bool{true, true, true, false}, held)
 }
 
 // rare are rights that are used where everything doesn't come.
