@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/crc32"
+	"sync"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -60,14 +61,18 @@ func unpack(data []byte, ref chunkRef) (raw []byte, version byte, err error) {
 	return raw, version, nil
 }
 
+// decoder is one for all: it decodes whole frames only, without a goroutine.
+var decoder = sync.OnceValues(func() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxChunk))
+})
+
 func inflate(packed []byte, codec byte, size int) ([]byte, error) {
 	raw := packed
 	if codec == 1 {
-		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxChunk))
+		d, err := decoder()
 		if err != nil {
 			return nil, fmt.Errorf("zstd: %w", err)
 		}
-		defer d.Close()
 		if raw, err = d.DecodeAll(packed, make([]byte, 0, size)); err != nil {
 			return nil, fmt.Errorf("zstd: %w", err)
 		}
