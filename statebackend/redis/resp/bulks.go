@@ -17,11 +17,8 @@ const (
 //
 // It is what a loop of Next and ReadBulk does, at a fraction of the cost.
 func (c *Conn) Bulks(into [][]byte, width, most int) ([][]byte, error) {
-	if c.err != nil {
-		return into, c.err
-	}
-	if c.bodyOpen {
-		return into, c.misuse(fmt.Sprintf("%d bytes of a bulk reply are unread", c.bodyLeft))
+	if err := c.settled(); err != nil {
+		return into, err
 	}
 	for {
 		had := len(into)

@@ -38,13 +38,33 @@ func drain(c *Conn, width, most int) (all [][]byte, err error) {
 				all = append(all, nil)
 				continue
 			}
-			b := make([]byte, h.Len)
-			if _, err := c.ReadBulk(b); err != nil {
+			b, err := body(c, h.Len)
+			if err != nil {
 				return all, err
 			}
 			all = append(all, b)
 		}
 	}
+}
+
+// body reads an open bulk by Chunk as long as that lends all that is left, as
+// readers of large values do, and by ReadBulk otherwise.
+func body(c *Conn, size int64) ([]byte, error) {
+	b := []byte{}
+	for int64(len(b)) < size {
+		part, err := c.Chunk(int(size))
+		if err != nil {
+			return b, err
+		}
+		b = append(b, part...)
+		if rest := make([]byte, c.BodyLeft()); len(rest) > 0 && len(b)%2 == 0 {
+			if _, err := c.ReadBulk(rest); err != nil {
+				return b, err
+			}
+			b = append(b, rest...)
+		}
+	}
+	return b, nil
 }
 
 // However the network cuts it, and whatever lies between them, lent bulks are

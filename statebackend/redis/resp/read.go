@@ -77,16 +77,8 @@ const (
 // elements follow, each with a header of its own. An error reply is no error
 // of Next: it comes in Header.Err.
 func (c *Conn) Next() (Header, error) {
-	if c.err != nil {
-		return Header{}, c.err
-	}
-	if c.bodyOpen && c.bodyLeft == 0 {
-		if err := c.endBody(); err != nil {
-			return Header{}, err
-		}
-	}
-	if c.bodyOpen {
-		return Header{}, c.misuse(fmt.Sprintf("%d bytes of a bulk reply are unread", c.bodyLeft))
+	if err := c.settled(); err != nil {
+		return Header{}, err
 	}
 	line, err := c.line()
 	if err != nil {
@@ -103,6 +95,20 @@ func (c *Conn) Next() (Header, error) {
 		}
 	}
 	return h, nil
+}
+
+// settled demands that the last bulk was read to its end, and reads what
+// stands behind it: Chunk leaves that when it has lent the last byte.
+func (c *Conn) settled() error {
+	switch {
+	case c.err != nil:
+		return c.err
+	case c.bodyOpen && c.bodyLeft > 0:
+		return c.misuse(fmt.Sprintf("%d bytes of a bulk reply are unread", c.bodyLeft))
+	case c.bodyOpen:
+		return c.endBody()
+	}
+	return nil
 }
 
 // line reads up to and without CR LF. The slice is valid until the next read.
