@@ -35,8 +35,14 @@ type process struct {
 // waits until it serves.
 func launch(t *testing.T, yaml string, env ...string) *process {
 	t.Helper()
+	return launchAs(t, "coordinator", yaml, env...)
+}
+
+// launchAs does so with another program.
+func launchAs(t *testing.T, program, yaml string, env ...string) *process {
+	t.Helper()
 	p := &process{log: &record{}, done: make(chan struct{})}
-	p.cmd = exec.Command("coordinator", "run", "-c", write(t, "keyframe.yaml", yaml))
+	p.cmd = exec.Command(program, "run", "-c", write(t, "keyframe.yaml", yaml))
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stderr = p.log
 	require.NoError(t, p.cmd.Start())

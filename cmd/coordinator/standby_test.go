@@ -18,9 +18,15 @@ import (
 // beside runs a coordinator on a server, with a store file and a lease.
 func beside(t *testing.T, r *redistest.Server, store, ttl string) *process {
 	t.Helper()
+	return launch(t, besideConfig(t, r, store, ttl))
+}
+
+// besideConfig is the configuration of such a coordinator.
+func besideConfig(t *testing.T, r *redistest.Server, store, ttl string) string {
+	t.Helper()
 	password := write(t, "password", testPassword+"\n")
-	return launch(t, fmt.Sprintf("redis: {url: 'redis://%s/0', passwordFile: %q}\nstore: {path: %q}\napi: {listen: %q}\nlease: {ttl: %s}\nlog: {json: true}\n%s\n",
-		r.Addr, password, store, freeAddr(t), ttl, flightsJob))
+	return fmt.Sprintf("redis: {url: 'redis://%s/0', passwordFile: %q}\nstore: {path: %q}\napi: {listen: %q}\nlease: {ttl: %s}\nlog: {json: true}\n%s\n",
+		r.Addr, password, store, freeAddr(t), ttl, flightsJob)
 }
 
 // health waits until the job is in that state.
