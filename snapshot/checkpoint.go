@@ -26,6 +26,7 @@ const (
 	FailKey         FailureReason = "key"         // a key could not be read whole
 	FailState       FailureReason = "state"       // the state is lost, absent, marked or not ours
 	FailLease       FailureReason = "lease"       // the coordinator lost the job's lease during the attempt
+	FailMemory      FailureReason = "memory"      // the state store has no memory left (maxmemory) for what a cut writes
 	FailStore       FailureReason = "store"       // the checkpoint store refused
 	FailInternal    FailureReason = "internal"    // a bug
 )

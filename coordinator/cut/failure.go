@@ -29,6 +29,7 @@ var reasons = []struct {
 	{statebackend.ErrMarked, snapshot.FailState},
 	{statebackend.ErrReadOnly, snapshot.FailState},
 	{statebackend.ErrDamaged, snapshot.FailState},
+	{statebackend.ErrNoRoom, snapshot.FailMemory},
 	{statebackend.ErrUnreachable, snapshot.FailConnection},
 	{statebackend.ErrClosed, snapshot.FailConnection},
 }

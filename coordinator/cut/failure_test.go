@@ -24,6 +24,7 @@ func TestReasonsOfFailures(t *testing.T) {
 		snapshot.FailConnection: fmt.Errorf("%w (%w)", statebackend.ErrUnreachable, lost),
 		snapshot.FailPause:      errors.Join(lost, statebackend.ErrPauseExpired),
 		snapshot.FailStore:      &storeError{lost},
+		snapshot.FailMemory:     fmt.Errorf("cut: CLIENT PAUSE: %w", statebackend.ErrNoRoom),
 		snapshot.FailInternal:   errors.New("never heard of"),
 	} {
 		require.Equal(t, snapshot.Failure{Reason: want, Message: err.Error()}, failureOf(ctx, err))

@@ -185,7 +185,7 @@ func (m *Metrics) forget(job string) {
 func reason(r string) string {
 	switch f := snapshot.FailureReason(r); f {
 	case snapshot.FailTimeout, snapshot.FailAborted, snapshot.FailInterrupted, snapshot.FailConnection, snapshot.FailPermission,
-		snapshot.FailPause, snapshot.FailStall, snapshot.FailTracking, snapshot.FailKey, snapshot.FailState, snapshot.FailLease, snapshot.FailStore, snapshot.FailInternal:
+		snapshot.FailPause, snapshot.FailStall, snapshot.FailTracking, snapshot.FailKey, snapshot.FailState, snapshot.FailLease, snapshot.FailMemory, snapshot.FailStore, snapshot.FailInternal:
 		return r
 	case "":
 		return "unrecorded" // the attempt failed before the store had a row of it
