@@ -40,6 +40,10 @@ type Options struct {
 	Upkeep       snapshot.Upkeep
 	CompactAbove float64
 	CompactGain  int64
+	// StoreErr says why the store has stopped, nil while it works; may be nil.
+	StoreErr func() error
+	// Salvaged are damaged stores that were replaced, and are kept aside.
+	Salvaged []Salvage
 	// Copies are directories in which each completed checkpoint is kept too.
 	Copies    []string
 	CopyCheck CopyCheck
@@ -63,7 +67,9 @@ type Coordinator struct {
 	copies *copies.Keeper // nil when there are none
 	drills *drills
 	seq    atomic.Uint64
-	tag    string // makes operation ids of two runs differ
+	// storeTold: that the store has stopped.
+	storeTold atomic.Bool
+	tag       string // makes operation ids of two runs differ
 
 	mu      sync.Mutex
 	jobs    map[string]*job
@@ -134,6 +140,7 @@ func (c *Coordinator) Start(ctx context.Context) error {
 		c.jobs[s.Name] = j
 	}
 	c.started = true
+	c.tellSalvaged()
 	c.keepCopies()
 	for _, j := range c.jobs {
 		c.launch(j)

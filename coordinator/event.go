@@ -54,6 +54,8 @@ const (
 	EventStoreCompacted      EventKind = "store_compacted"
 	EventStoreBackedUp       EventKind = "store_backed_up"
 	EventStoreUpkeepFailed   EventKind = "store_upkeep_failed"
+	EventStoreSalvaged       EventKind = "store_salvaged" // the start found it damaged
+	EventStoreStopped        EventKind = "store_stopped"  // nothing more is written until a restart
 	EventCheckpointImported  EventKind = "checkpoint_imported"
 	EventCopyMade            EventKind = "copy_made"
 	EventCopyFailed          EventKind = "copy_failed"
@@ -93,7 +95,7 @@ type Event struct {
 func (k EventKind) Failed() bool {
 	switch k {
 	case EventJobPanicked, EventJobRefused, EventCheckpointFailed, EventCheckpointBad, EventCheckpointShrunk, EventSelfCheckFailed, EventMergeFailed, EventRetentionFailed, EventRecordFailed,
-		EventDeposed, EventStateLost, EventRecoveryFailed, EventRecoveryFellBack, EventRestoreFailed, EventRescaleFailed, EventDrillFailed, EventStoreUpkeepFailed,
+		EventDeposed, EventStateLost, EventRecoveryFailed, EventRecoveryFellBack, EventRestoreFailed, EventRescaleFailed, EventDrillFailed, EventStoreUpkeepFailed, EventStoreSalvaged, EventStoreStopped,
 		EventCopyBad, EventCheckpointOverdue, EventHookFailed, EventHookDropped, EventHeartbeatFailed, EventHeartbeatHeld:
 		return true
 	}

@@ -24,6 +24,7 @@ const (
 	HealthDenied      HealthState = "denied"      // the state store denies access or a right
 	HealthDamaged     HealthState = "damaged"     // the job's own bookkeeping can't be read
 	HealthStandby     HealthState = "standby"     // another coordinator leads the job
+	HealthStore       HealthState = "store"       // the checkpoint store has stopped: nothing is saved until a restart
 )
 
 // Lost reports whether the state must be recovered before anything else.

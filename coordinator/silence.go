@@ -140,6 +140,7 @@ func (c *Coordinator) hearSilence() {
 		case <-c.store.quit.Done():
 			return
 		}
+		c.hearStore()
 		c.mu.Lock()
 		jobs := make([]*job, 0, len(c.jobs))
 		for _, j := range c.jobs {

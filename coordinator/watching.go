@@ -218,7 +218,10 @@ func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
 	if v.health == HealthOK && j.newestID() != 0 {
 		j.keepServer(ctx)
 	}
-	j.setHealth(v.health, v.message, slices.Concat(g.Warnings, j.c.copyWarnings(j.config().Name), j.shrinkWarnings()))
+	if err := j.c.storeErr(); v.health == HealthOK && err != nil {
+		v.health, v.message = HealthStore, err.Error()
+	}
+	j.setHealth(v.health, v.message, slices.Concat(g.Warnings, j.warnings()))
 	return g, nil
 }
 
@@ -231,7 +234,7 @@ func (j *job) lostNow(ctx context.Context) bool {
 		return false
 	}
 	if j.leading() != nil {
-		j.setHealth(v.health, v.message, slices.Concat(g.Warnings, j.c.copyWarnings(j.config().Name), j.shrinkWarnings()))
+		j.setHealth(v.health, v.message, slices.Concat(g.Warnings, j.warnings()))
 	}
 	return v.health.Lost() || v.health == HealthWaiting
 }

@@ -132,6 +132,12 @@ type StoreStats struct {
 	Checkpoints   int   `json:"checkpoints"` // completed
 	Attempts      int   `json:"attempts"`    // all
 	Chunks        int   `json:"chunks"`      // that are kept
+	// Stopped says why nothing more is written, as after a failed sync, until
+	// the coordinator is started anew; empty while the store works.
+	Stopped string `json:"stopped,omitempty"`
+	// Damaged are damaged files of this store that were salvaged and kept aside,
+	// until somebody moves them away.
+	Damaged []string `json:"damaged,omitempty"`
 }
 
 // Problem is one thing that a check found wrong.

@@ -81,11 +81,11 @@ func (a *app) serve(ctx context.Context, file config.File) error {
 	if err != nil {
 		return err
 	}
-	db, err := openWhole(ctx, log, file.Store)
+	db, salvaged, err := openWhole(ctx, log, file.Store)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	d := &daemon{app: a, log: log, file: file, keys: keys, db: db, backend: backend, drills: drills}
+	d := &daemon{app: a, log: log, file: file, keys: keys, db: db, backend: backend, drills: drills, salvaged: salvaged}
 	err = d.run(ctx, listener)
 	if closeErr := db.Close(); closeErr != nil && err == nil {
 		err = fault.Wrap(closeErr, fault.Store, "run `coordinator store verify` after the next start", "close the store %s", file.Store.Path)
@@ -153,6 +153,8 @@ type daemon struct {
 	db      *bolt.DB
 	backend *redis.Backend
 	drills  statebackend.Backend // nil for backend
+	// salvaged are damaged stores that were replaced.
+	salvaged []coordinator.Salvage
 }
 
 func (d *daemon) run(ctx context.Context, listener net.Listener) error {
@@ -175,6 +177,7 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 		Store: d.db, Journal: d.db.Journal(), Backend: d.backend, Jobs: d.file.Jobs,
 		Listener: coordinator.Listeners{told, hooks},
 		Upkeep:   d.db, CompactAbove: d.file.Store.CompactAbove, Copies: d.file.Store.CopyPaths(), DrillTarget: d.drills,
+		StoreErr: d.db.Err, Salvaged: d.salvaged,
 		CopyCheck: coordinator.CopyCheck{Every: time.Duration(d.file.Store.CheckCopies.Every), Rate: int64(d.file.Store.CheckCopies.Rate)},
 		Lease:     coordinator.Lease{TTL: time.Duration(d.file.Lease.TTL), Owner: d.owner()},
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/urfave/cli/v2"
 
+	"keyframe/coordinator"
 	"keyframe/coordinator/config"
 	"keyframe/coordinator/fault"
 	"keyframe/snapshot"
@@ -21,27 +22,42 @@ import (
 // openWhole opens the store for the daemon. A damaged one is replaced by a new
 // store with all that is whole in it, and kept aside, or refused, as the
 // configuration says. The state in Redis has nothing to do with it.
-func openWhole(ctx context.Context, log hclog.Logger, s config.Store) (*bolt.DB, error) {
+func openWhole(ctx context.Context, log hclog.Logger, s config.Store) (*bolt.DB, []coordinator.Salvage, error) {
 	if err := neverSilentlyNew(s.Path); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	db, err := openStore(ctx, s.Path)
-	if err == nil || !errors.Is(err, snapshot.ErrCorrupt) {
-		return db, err
+	now := coordinator.Salvage{}
+	if err != nil && errors.Is(err, snapshot.ErrCorrupt) {
+		db, now, err = replaceDamaged(ctx, log, s, err)
 	}
+	if err != nil {
+		return nil, nil, err
+	}
+	known, err := salvages(ctx, db, now)
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	return db, known, nil
+}
+
+// replaceDamaged salvages the store and opens the new one.
+func replaceDamaged(ctx context.Context, log hclog.Logger, s config.Store, err error) (*bolt.DB, coordinator.Salvage, error) {
+	var now coordinator.Salvage
 	if s.OnDamage == config.DamageRefuse {
-		return nil, fault.Wrap(err, fault.Corrupt, byHand(s.Path), "store.onDamage is refuse")
+		return nil, now, fault.Wrap(err, fault.Corrupt, byHand(s.Path), "store.onDamage is refuse")
 	}
 	log.Error("the checkpoint store is damaged; what is whole in it is salvaged now, and the file is kept", "store", s.Path, "damage", err.Error())
 	began := time.Now()
 	report, aside, salvageErr := bolt.Replace(ctx, s.Path, began, tellProgress(log))
 	if salvageErr != nil {
-		return nil, fault.Wrap(errors.Join(err, salvageErr), fault.Corrupt, byHand(s.Path), "the store is damaged and could not be salvaged; it is left as it is")
+		return nil, now, fault.Wrap(errors.Join(err, salvageErr), fault.Corrupt, byHand(s.Path), "the store is damaged and could not be salvaged; it is left as it is")
 	}
 	tellSalvaged(log, report)
 	log.Error("the damaged store is replaced: look at what was lost before anything else; the damaged file is never deleted by the coordinator",
 		"store", s.Path, "aside", aside, "checkpoints", len(report.Checkpoints)-report.Lost(), "lost", report.Lost(), "took", time.Since(began).Round(time.Millisecond).String())
-	return openStore(ctx, s.Path)
+	db, err := openStore(ctx, s.Path)
+	return db, salvageOf(report, aside, began), err
 }
 
 // neverSilentlyNew refuses to make a store where a damaged one was put aside and

@@ -159,7 +159,11 @@ func ready(w http.ResponseWriter, r *http.Request, o Options) {
 		_, _ = fmt.Fprintf(w, "changes are refused: %v\n", err) // the prober may be gone
 		return
 	}
-	if _, err := c.StoreStats(r.Context()); err != nil {
+	stats, err := c.StoreStats(r.Context())
+	if err == nil && stats.Stopped != "" {
+		err = errors.New(stats.Stopped)
+	}
+	if err != nil {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_, _ = fmt.Fprintf(w, "checkpoint store: %v\n", err) // the prober may be gone
 		return

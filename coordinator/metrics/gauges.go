@@ -59,13 +59,15 @@ var (
 	storeRatio    = desc("store_file_live_ratio", "Size of the store file over what is live in it, 0 when nothing is.")
 	storeCount    = desc("store_checkpoints", "Completed checkpoints in the store.")
 	storeUp       = desc("store_up", "1 when the store could be asked.")
+	storeWrites   = desc("store_writable", "1 while the store can be written, 0 when it has stopped until the next start.")
+	storeDamaged  = desc("store_damaged_files", "Damaged files of this store that were salvaged and kept aside, and that nobody has moved away.")
 	storeInfo     = desc("store_info", "Always 1: where the checkpoints are.", "path")
 )
 
 var allHealth = []coordinator.HealthState{
 	coordinator.HealthStarting, coordinator.HealthOK, coordinator.HealthWaiting, coordinator.HealthUnreachable,
 	coordinator.HealthLost, coordinator.HealthOlder, coordinator.HealthForeign, coordinator.HealthMismatch,
-	coordinator.HealthMarked, coordinator.HealthDenied, coordinator.HealthDamaged, coordinator.HealthStandby,
+	coordinator.HealthMarked, coordinator.HealthDenied, coordinator.HealthDamaged, coordinator.HealthStandby, coordinator.HealthStore,
 }
 
 // scrapeTimeout bounds what one scrape asks the store.
@@ -97,6 +99,12 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	gauge(storeUp, 1)
+	writable := 1.0
+	if s.Stopped != "" {
+		writable = 0
+	}
+	gauge(storeWrites, writable)
+	gauge(storeDamaged, float64(len(s.Damaged)))
 	gauge(storeFile, float64(s.FileBytes))
 	gauge(storeLive, float64(s.LiveBytes))
 	gauge(storeFree, float64(s.FreeBytes))

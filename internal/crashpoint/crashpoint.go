@@ -5,7 +5,7 @@
 //
 // KEYFRAME_CRASH_AT is a name of [Points], or name:n for the nth time that the
 // process comes there. With "!eio" at its end the process lives on, and from
-// there on each of its fsync and fdatasync calls fails with EIO (Linux).
+// there on each fdatasync, by which a store commits, fails with EIO (Linux).
 package crashpoint
 
 // Name is a point's name, from the closed list of [Points].

@@ -9,6 +9,6 @@ import (
 
 // failSyncs needs Linux.
 func failSyncs() {
-	fmt.Fprintln(os.Stderr, "fsync can be made to fail on Linux only")
+	fmt.Fprintln(os.Stderr, "fdatasync can be made to fail on Linux only")
 	os.Exit(2)
 }

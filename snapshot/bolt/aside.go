@@ -91,8 +91,11 @@ func keepAside(path string, f *os.File, now time.Time) (aside string, err error)
 }
 
 // Asides are the damaged files that were kept aside beside the store at path,
-// oldest first.
+// oldest first. A link is followed, as by Replace.
 func Asides(path string) ([]string, error) {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
 	dir := filepath.Dir(path)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"reflect"
 	"sync/atomic"
@@ -31,12 +32,20 @@ func intercept(t testing.TB, db *DB, fn func(write writeAt, b []byte, off int64)
 	*p = func(b []byte, off int64) (int, error) { return fn(write, b, off) }
 }
 
+// noRoom is what a write to a full disk gives.
+func noRoom() error { return &fs.PathError{Op: "write", Path: "keyframe.db", Err: syscall.ENOSPC} }
+
 // faultKinds are the ways in which write k goes wrong.
 var faultKinds = map[string]func(write writeAt, b []byte, off int64) (int, error){
-	"no room": func(_ writeAt, _ []byte, _ int64) (int, error) { return 0, syscall.ENOSPC },
+	"no room": func(_ writeAt, _ []byte, _ int64) (int, error) { return 0, noRoom() },
 	"torn": func(write writeAt, b []byte, off int64) (int, error) {
 		n, err := write(b[:len(b)/2], off)
 		return n, errors.Join(err, syscall.EIO)
+	},
+	// A sync gives the error as it is, and one that says so is no full disk.
+	"a sync that has no room": func(write writeAt, b []byte, off int64) (int, error) {
+		n, err := write(b, off)
+		return n, errors.Join(err, syscall.ENOSPC)
 	},
 	// What a failed sync after the write looks like.
 	"done but not known": func(write writeAt, b []byte, off int64) (int, error) {
@@ -197,7 +206,7 @@ func fillable(t *testing.T, db *DB) *atomic.Bool {
 	var full atomic.Bool // a batch is written beside the test
 	intercept(t, db, func(write writeAt, b []byte, off int64) (int, error) {
 		if full.Load() {
-			return 0, syscall.ENOSPC
+			return 0, noRoom()
 		}
 		return write(b, off)
 	})

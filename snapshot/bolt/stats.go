@@ -25,6 +25,12 @@ func (db *DB) Stats(ctx context.Context) (s snapshot.StoreStats, err error) {
 	if err != nil {
 		return snapshot.StoreStats{}, err
 	}
+	if err := db.Err(); err != nil {
+		s.Stopped = err.Error()
+	}
+	if s.Damaged, err = Asides(db.path); err != nil {
+		return snapshot.StoreStats{}, err
+	}
 	if s.LiveBytes > 0 {
 		s.Ratio = float64(s.FileBytes) / float64(s.LiveBytes)
 	}

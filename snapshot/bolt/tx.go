@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -100,8 +101,9 @@ func (db *DB) named(err error) error {
 // pages, syncs, writes the meta page, syncs.
 //
 // When the meta page is not that of the failed transaction, nothing of it
-// counts. A full disk then only costs this transaction, and the next may find
-// room. Any other error is of a disk that can't be relied on: writing stops,
+// counts. A write for which the disk had no room then only costs this transaction,
+// and the next may find room. Any other error, and any of a sync (after one
+// nobody knows what the system still writes), is of a disk that can't be relied on: writing stops,
 // what was committed stays readable. When the meta page is there but its sync
 // failed, memory and disk may disagree about what is committed, so reading
 // stops as well.
@@ -116,7 +118,7 @@ func (db *DB) commitFailed(what string, id int, cause error) error {
 	case now >= id:
 		return db.stop(&broken{reads: true, err: fmt.Errorf("store %s: %s: %w: the file could not be synced, so what is on the disk is unknown: "+
 			"check the disk and restart the coordinator, which reads the file anew", db.path, what, cause)})
-	case outOfSpace(cause):
+	case outOfSpace(cause) && !syncFailed(cause):
 		return fmt.Errorf("store %s: %s: %w: nothing was changed; free space on its disk, or raise the limit, and try again", db.path, what, cause)
 	}
 	return db.stop(&broken{err: fmt.Errorf("store %s: %s: %w: nothing was changed, and nothing more will be written: "+
@@ -126,6 +128,14 @@ func (db *DB) commitFailed(what string, id int, cause error) error {
 func (db *DB) stop(b *broken) error {
 	db.broken.CompareAndSwap(nil, b)
 	return b.err
+}
+
+// syncFailed tells an error of fsync or fdatasync, which bbolt gives as it is,
+// or as text, from that of a write, which names the file.
+func syncFailed(err error) bool {
+	var write *fs.PathError
+	var no syscall.Errno
+	return strings.Contains(err.Error(), "file sync error") || errors.As(err, &no) && !errors.As(err, &write)
 }
 
 // outOfSpace also looks at the text, because bbolt flattens the error of

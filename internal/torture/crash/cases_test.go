@@ -68,7 +68,7 @@ func groups() map[string]group {
 			at(creating, "store-made", "store-linked"),
 			at(rescaling, "commit-ready", "commit-open", "commit-done", "stage-marked", "restore-proved", "flip-ready", "flip-done", "undo-kept"),
 			at(drilling, "stage-key:60", "flip-ready", "flip-done"),
-			at(importing, "chunks-stored", "commit-ready", "commit-open", "commit-done"),
+			at(importing, "commit-ready", "commit-open", "commit-done"),
 		)},
 		"copies": {copies: true, cases: joined(
 			at(copying, "archive-begun", "archive-written", "archive-proven", "archive-linked", "archive-named", "archive-done", "copy-remembered"),

@@ -97,7 +97,7 @@ func (r *rig) through(t *testing.T, c crashed) {
 		c.op.prepare(r)
 	}
 	r.rest()
-	r.was, r.deleted = readLive(t, r.c), 0
+	r.note()
 	if len(c.op.command) > 0 {
 		r.commandDies(c)
 	} else {

@@ -48,7 +48,8 @@ type rig struct {
 	target  snapshot.ID // of the operation under way
 	file    string      // the same
 	was     live
-	epoch   uint64 // least that it may be now
+	there   []snapshot.ID // completed checkpoints before it
+	epoch   uint64        // least that it may be now
 	deleted snapshot.ID
 }
 
@@ -165,6 +166,17 @@ func (r *rig) rest() {
 
 func (r *rig) history() []snapshot.Checkpoint {
 	return get[api.List[snapshot.Checkpoint]](r.daemon, path("/checkpoints")).Items
+}
+
+// note keeps what there is before the operation.
+func (r *rig) note() {
+	r.t.Helper()
+	r.was, r.deleted, r.there = readLive(r.t, r.c), 0, nil
+	for _, cp := range r.history() {
+		if cp.State == snapshot.StateCompleted {
+			r.there = append(r.there, cp.ID)
+		}
+	}
 }
 
 // settle waits until a process that was started has done what a start does.

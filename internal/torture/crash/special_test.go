@@ -115,7 +115,15 @@ func salvaged(r *rig) {
 			r.completed[cp.ID] = true
 		}
 	}
-	for id := range r.completed {
+	j := get[api.Job](r.daemon, path(""))
+	require.Contains(r.t, strings.Join(j.Health.Warnings, "\n"), asides[len(asides)-1], "the job's health says where the damaged file is")
+	require.Len(r.t, get[api.StoreStats](r.daemon, "/store").Damaged, len(asides))
+	if strings.Contains(r.tail(1<<20), "the damaged store is replaced") { // by this start
+		require.Contains(r.t, r.eventsOf(), coordinator.EventStoreSalvaged)
+		require.Regexp(r.t, `salvaged at .*: \d+ checkpoints were kept, 0 are lost`, j.Health.Warnings)
+	}
+	require.Contains(r.t, r.metrics(), fmt.Sprintf("keyframe_store_damaged_files %d\n", len(asides)))
+	for _, id := range r.there {
 		require.True(r.t, listed[id], "checkpoint %d was whole in the damaged store", id)
 	}
 }

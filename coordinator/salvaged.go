@@ -1,0 +1,114 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"keyframe/snapshot"
+)
+
+// Salvage is a store that a start has found damaged and replaced.
+type Salvage struct {
+	File string    `json:"file"` // the damaged one, kept aside
+	At   time.Time `json:"at"`   // zero when nothing but the file is known
+	// Now says that it was this start.
+	Now  bool                  `json:"-"`
+	Jobs map[string]SalvagedOf `json:"jobs"`
+}
+
+// SalvagedOf is what became of one job's checkpoints.
+type SalvagedOf struct {
+	Kept   []snapshot.ID `json:"kept"`
+	Lost   []snapshot.ID `json:"lost"`
+	Unsure []snapshot.ID `json:"unsure"` // kept, but their marks are not known, so they are pinned
+}
+
+// left reports whether the damaged file is still there: who has looked moves it
+// away.
+func (s Salvage) left() bool {
+	_, err := os.Stat(s.File)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// text says what was salvaged of a job ("" for all), where the rest is, and what
+// to do.
+func (s Salvage) text(job string) string {
+	var all SalvagedOf
+	for name, of := range s.Jobs {
+		if job == "" || job == name {
+			all.Kept, all.Lost = append(all.Kept, of.Kept...), append(all.Lost, of.Lost...)
+			all.Unsure = append(all.Unsure, of.Unsure...)
+		}
+	}
+	var b strings.Builder
+	b.WriteString("the checkpoint store was found damaged, and what was whole in it was salvaged")
+	if !s.At.IsZero() {
+		fmt.Fprintf(&b, " at %s: %d checkpoints were kept, %d are lost", s.At.UTC().Format(time.RFC3339), len(all.Kept), len(all.Lost))
+	}
+	if job != "" && len(all.Lost) > 0 {
+		fmt.Fprintf(&b, " (%s)", idList(all.Lost))
+	}
+	if job != "" && len(all.Unsure) > 0 {
+		fmt.Fprintf(&b, "; %s are pinned, since their marks are not known", idList(all.Unsure))
+	}
+	fmt.Fprintf(&b, "; the damaged file is kept as %s: see `coordinator checkpoint list`, bring back what is lost from a copy or a backup by `coordinator checkpoint import`, "+
+		"check the disk, and then move that file to another folder, which ends this warning", s.File)
+	return b.String()
+}
+
+func idList(all []snapshot.ID) string {
+	slices.Sort(all)
+	const most = 20
+	var words []string
+	for _, id := range all[:min(len(all), most)] {
+		words = append(words, id.String())
+	}
+	if len(all) > most {
+		words = append(words, fmt.Sprintf("and %d more", len(all)-most))
+	}
+	return strings.Join(words, ", ")
+}
+
+// tellSalvaged tells of what this start has salvaged.
+func (c *Coordinator) tellSalvaged() {
+	for _, s := range c.opts.Salvaged {
+		if s.Now {
+			c.emit(Event{Kind: EventStoreSalvaged, Reason: s.File, Message: s.text("")})
+		}
+	}
+}
+
+// salvageWarnings are those of a job, while the damaged files are there.
+func (c *Coordinator) salvageWarnings(job string) (all []string) {
+	for _, s := range c.opts.Salvaged {
+		if s.left() {
+			all = append(all, s.text(job))
+		}
+	}
+	return all
+}
+
+// warnings are what a job's health says beside what a look has seen.
+func (j *job) warnings() []string {
+	name := j.config().Name
+	return slices.Concat(j.c.copyWarnings(name), j.shrinkWarnings(), j.c.salvageWarnings(name))
+}
+
+func (c *Coordinator) storeErr() error {
+	if c.opts.StoreErr == nil {
+		return nil
+	}
+	return c.opts.StoreErr()
+}
+
+// hearStore tells once that the store has stopped.
+func (c *Coordinator) hearStore() {
+	if err := c.storeErr(); err != nil && c.storeTold.CompareAndSwap(false, true) {
+		c.emit(Event{Kind: EventStoreStopped, Message: "no checkpoint is stored any more: " + err.Error()})
+	}
+}
