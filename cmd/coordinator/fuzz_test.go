@@ -25,7 +25,9 @@ func FuzzArguments(f *testing.F) {
 		given := slices.Clone(args)
 		out := arrange(app, args)
 		require.Equal(t, given, args, "what is given stays as it is")
-		require.Equal(t, out, arrange(app, out), "in order it stays")
+		// Before its command a flag may be taken for another one of that name.
+		once := arrange(app, out)
+		require.Equal(t, once, arrange(app, once), "in order it stays")
 		if len(out) < len(without(given, "--")) {
 			last := given[len(given)-1]
 			require.True(t, isFlag(last) && out[len(out)-1] == last, "words are left out only before a flag without its value, which is an error")
