@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -179,4 +180,26 @@ func TestOpenRefusesWhatIsNoFile(t *testing.T) {
 	require.ErrorContains(t, err, "it is no file")
 	_, err = Open(filepath.Join(t.TempDir(), "absent.kfa"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+// What a process that was killed has left goes with the next Save of the name,
+// when nobody has touched it for an hour.
+func TestAPartOfAKilledSaveIsRemovedLater(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "flights.kfa")
+	for end, age := range map[string]time.Duration{"0000000000000001": 2 * time.Hour, "0000000000000002": time.Minute} {
+		part := path + tmpMark + end
+		require.NoError(t, os.WriteFile(part, []byte("a part"), 0o600))
+		at := time.Now().Add(-age)
+		require.NoError(t, os.Chtimes(part, at, at))
+	}
+	old := time.Now().Add(-2 * time.Hour)
+	for _, other := range []string{"flights.kfa.tmp-mine", "flights.kfa2" + tmpMark + "0000000000000003"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, other), nil, 0o600))
+		require.NoError(t, os.Chtimes(filepath.Join(dir, other), old, old))
+	}
+	chunks, m := made(t, "again", 300)
+	_, err := SaveCheckpoint(t.Context(), OS{}, path, chunks, m)
+	require.NoError(t, err)
+	require.Equal(t, []string{"flights.kfa", "flights.kfa" + tmpMark + "0000000000000002", "flights.kfa.tmp-mine", "flights.kfa2" + tmpMark + "0000000000000003"}, names(t, dir))
 }
