@@ -40,10 +40,13 @@ fuzz:
 	GO="$(GO)" ./scripts/fuzz $(FUZZTIME)
 
 # The built binary is killed KILLS times under write load, and its Redis LOSSES
-# times (make crash KILLS=1000). KEYFRAME_SEED repeats a run's choices.
+# times (make crash KILLS=1000). KEYFRAME_SEED repeats a run's choices. Then it
+# dies by its own hand at each named point of each operation (the gate goes
+# through each point once).
 crash: setup
 	KEYFRAME_KILLS=$(KILLS) KEYFRAME_LOSSES=$(LOSSES) $(GO) test -v -count 1 -timeout 6h \
 	  -run 'Killed|LostState|WhatWasDone' ./internal/torture
+	KEYFRAME_CRASH_ALL=1 $(GO) test -v -count 1 -timeout 1h ./internal/torture/crash
 
 # Checkpoints one after the other in each grade, under writers, with links that
 # break and state that is lost (make soak SOAK=10m; the gate has a short form).
