@@ -8,7 +8,7 @@ LOSSES ?= 60
 SOAK ?= 1h
 TORTURE ?= 1h
 
-.PHONY: test setup lint unit build fuzz crash soak torture large bench
+.PHONY: test setup lint unit build fuzz crash soak torture clocks large bench
 
 test: setup lint
 	$(MAKE) fuzz FUZZTIME=500x
@@ -62,6 +62,11 @@ soak: setup
 # only faults with that in their name.
 torture: setup
 	TORTURE=$(TORTURE) $(GO) test -v -count 1 -timeout 24h -run '^TestTorture$$' ./internal/torture/monkey
+
+# The command, built with a wall clock that the test sets, as leader and standby
+# (the gate has the same with clocks inside one process). Minutes to build.
+clocks: setup
+	$(GO) test -tags clocks -v -count 1 -timeout 30m -run '^TestWallClocksOfTheBuilt' ./cmd/coordinator
 
 # Ten million fields in one hash and a million keys: the coordinator's memory.
 large: setup
