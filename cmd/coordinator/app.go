@@ -41,6 +41,8 @@ type app struct {
 	json        bool // -o json, known once a command's flags are parsed
 	// stopTime is how long operations may go on when the daemon is stopped.
 	stopTime time.Duration
+	// tokenEvery is how often the files of tokens are read again.
+	tokenEvery time.Duration
 	// ready is told the API's address once the daemon serves it (tests).
 	ready  func(addr string)
 	opened []*api.Client

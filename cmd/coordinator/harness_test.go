@@ -44,7 +44,7 @@ func (s *shell) app(out, err io.Writer) *app {
 	}
 	return &app{
 		in: in, out: io.MultiWriter(out, &recorded), err: io.MultiWriter(err, &recorded),
-		getenv: func(name string) string { return s.env[name] }, inTerminal: s.terminal, errTerminal: s.terminal, stopTime: 10 * time.Second,
+		getenv: func(name string) string { return s.env[name] }, inTerminal: s.terminal, errTerminal: s.terminal, stopTime: 10 * time.Second, tokenEvery: 200 * time.Millisecond,
 	}
 }
 

@@ -26,5 +26,6 @@ func newApp() *app {
 		inTerminal:  term.IsTerminal(int(os.Stdin.Fd())),
 		errTerminal: term.IsTerminal(int(os.Stderr.Fd())),
 		stopTime:    stopTime,
+		tokenEvery:  tokenEvery,
 	}
 }

@@ -183,9 +183,11 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 	})
 	m.Watch(c.Jobs, c.StoreStats)
 	m.WatchCopies(c.Copies)
+	ring := api.NewKeyring(d.keys)
+	defer d.watchTokens(ring)()
 	var beat *alarm.Heartbeat // before the first request is served
 	server := api.NewServer(api.Options{Coordinator: c, Events: events, Alarms: func() api.Alarms { return api.Alarms{Hooks: hooks.Hooks(), Heartbeat: beat.Status()} }, Metrics: m.Handler(), Version: versionText(),
-		Keys: d.keys, ClientCerts: d.file.API.ClientCerts, Audit: auditor, Spool: filepath.Dir(d.file.Store.Path), MaxImport: int64(d.file.API.MaxImport)})
+		Keys: d.keys, Keyring: ring, ClientCerts: d.file.API.ClientCerts, Audit: auditor, Spool: filepath.Dir(d.file.Store.Path), MaxImport: int64(d.file.API.MaxImport)})
 	server.ErrorLog = d.log.Named("api").StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug})
 	if err := c.Start(ctx); err != nil {
 		return errors.Join(coordinator.Explain(err), listener.Close())

@@ -149,7 +149,8 @@ func namesOf(cert *x509.Certificate) []string {
 
 // gate decides who makes a request.
 type gate struct {
-	ring  keyring
+	ring  *Keyring
+	keyed bool // there were tokens or certificates at the start
 	certs []config.ClientCert
 	audit *Auditor
 }
@@ -159,13 +160,17 @@ func newGate(o Options) gate {
 	if o.Token != "" {
 		keys = append([]config.Key{{Name: config.DefaultToken, Role: admin, Secret: o.Token}}, keys...)
 	}
-	return gate{ring: newKeyring(keys), certs: o.ClientCerts, audit: o.Audit}
+	g := gate{ring: o.Keyring, keyed: len(keys)+len(o.ClientCerts) > 0, certs: o.ClientCerts, audit: o.Audit}
+	if g.ring == nil {
+		g.ring = NewKeyring(keys)
+	}
+	return g
 }
 
 // who is the principal of a request, or nil with the answer that was given. A
 // token counts before a certificate; a wrong one is no reason to look on.
 func (g gate) who(w http.ResponseWriter, r *http.Request) *Principal {
-	if len(g.ring.keys)+len(g.certs) == 0 {
+	if !g.keyed {
 		if !(overSocket(r) || localHost(r.Host)) || !sameOrigin(r) {
 			writeProblem(w, http.StatusForbidden, fault.New(fault.Denied, "call it as 127.0.0.1, localhost or through its socket, or set api.tokenFile", "host %q or origin %q is not served without a token", r.Host, r.Header.Get("Origin")))
 			return nil

@@ -33,7 +33,10 @@ type Options struct {
 	Token       string // of an admin, beside Keys
 	// Keys are the tokens, ClientCerts the certificates that callers may come
 	// with. Without any, only loopback and unix sockets are served.
-	Keys        []config.Key
+	Keys []config.Key
+	// Keyring holds Keys and can be given others while requests are served; nil
+	// has them stay.
+	Keyring     *Keyring
 	ClientCerts []config.ClientCert
 	Audit       *Auditor // nil writes no audit log
 	// Alarms tells how hooks and heartbeats stand; nil is without any.
