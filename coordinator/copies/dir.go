@@ -305,8 +305,13 @@ func (d *dir) copy(ctx context.Context, c key) error {
 	case err != nil:
 		return fmt.Errorf("checkpoint %d of job %q: %w", c.id, c.job, err)
 	}
+	return d.made(ctx, c, name, int64(info.Bytes))
+}
+
+// made remembers a copy and tells of it.
+func (d *dir) made(ctx context.Context, c key, name string, bytes int64) error {
 	// Before the hold ends: what is deleted from then on is known to have a copy.
-	if err := d.keep(ctx, name, record{Job: c.job, ID: c.id, Bytes: int64(info.Bytes), MadeAt: d.k.o.Now()}); err != nil {
+	if err := d.keep(ctx, name, record{Job: c.job, ID: c.id, Bytes: bytes, MadeAt: d.k.o.Now()}); err != nil {
 		return err
 	}
 	crashpoint.At(crashpoint.CopyRemembered)
@@ -318,9 +323,9 @@ func (d *dir) copy(ctx context.Context, c key) error {
 	}
 	d.mu.Lock()
 	d.count.Made++
-	d.count.MadeBytes += info.Bytes
+	d.count.MadeBytes += uint64(bytes)
 	d.mu.Unlock()
-	d.k.o.Tell(Event{Kind: Made, Job: c.job, ID: c.id, Path: d.path, Message: fmt.Sprintf("checkpoint %d copied to %s: %d bytes", c.id, path, info.Bytes)})
+	d.k.o.Tell(Event{Kind: Made, Job: c.job, ID: c.id, Path: d.path, Message: fmt.Sprintf("checkpoint %d copied to %s: %d bytes", c.id, filepath.Join(d.path, name), bytes)})
 	return nil
 }
 

@@ -63,14 +63,11 @@ func (db *DB) compact(ctx context.Context, progress func(snapshot.UpkeepProgress
 	if err != nil {
 		return res, err
 	}
-	crashpoint.At(crashpoint.CompactBegun)
 	old, err := t.switchOver(ctx, target)
 	if old == nil {
 		return res, errors.Join(err, t.discard())
 	}
-	// It was only read since its last sync, and has no name any more: that it
-	// can't be closed is no loss.
-	_ = old.Close()
+	_ = old.Close() // only read since its last sync, and without a name: no loss
 	crashpoint.At(crashpoint.CompactDone)
 	t.reached("done")
 	if err != nil {
@@ -89,6 +86,7 @@ func (t *task) compacted(ctx context.Context, before int64) (snapshot.CompactRes
 // switchOver copies, and puts the copy in the file's place. It gives the old
 // file once the store has let go of it, also with an error.
 func (t *task) switchOver(ctx context.Context, target string) (old *bbolt.DB, err error) {
+	crashpoint.At(crashpoint.CompactBegun)
 	err = t.hold(ctx, func() error {
 		crashpoint.At(crashpoint.CompactLevel)
 		t.reached("walk")

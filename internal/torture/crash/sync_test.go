@@ -30,22 +30,7 @@ func TestAFailedSyncStopsTheStoreUntilARestart(t *testing.T) {
 	require.ErrorContains(t, err, "input/output error")
 	require.ErrorContains(t, err, "check the disk and restart the coordinator")
 	require.Equal(t, coordinator.OpFailed, op.State)
-	r.until("bad health", func() (string, bool) {
-		h := get[api.Job](r.daemon, path("")).Health
-		return string(h.State) + h.Message, h.State == coordinator.HealthStore
-	})
-	status, text := r.readiness()
-	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Contains(t, text, "restart the coordinator")
-	require.Contains(t, r.metrics(), "keyframe_store_writable 0\n")
-	r.until("the event", func() (string, bool) {
-		for _, kind := range r.eventsOf() {
-			if kind == coordinator.EventStoreStopped {
-				return "", true
-			}
-		}
-		return "none", false
-	})
+	r.toldOfTheStop()
 	_, err = r.api.Follow(t.Context(), post[api.Operation](r.daemon, path("/checkpoints"), api.CreateCheckpoint{}), nil)
 	require.ErrorContains(t, err, "restart the coordinator", "nothing more is written")
 	verified := r.follow(post[api.Operation](r.daemon, path("/checkpoints/%d/verify", good), nil))
@@ -61,6 +46,27 @@ func TestAFailedSyncStopsTheStoreUntilARestart(t *testing.T) {
 	r.take()
 	r.note()
 	r.check(checkpoint)
+}
+
+// toldOfTheStop demands health, readiness, metric and event of a stopped store.
+func (r *rig) toldOfTheStop() {
+	r.t.Helper()
+	r.until("bad health", func() (string, bool) {
+		h := get[api.Job](r.daemon, path("")).Health
+		return string(h.State) + h.Message, h.State == coordinator.HealthStore
+	})
+	status, text := r.readiness()
+	require.Equal(r.t, http.StatusServiceUnavailable, status)
+	require.Contains(r.t, text, "restart the coordinator")
+	require.Contains(r.t, r.metrics(), "keyframe_store_writable 0\n")
+	r.until("the event", func() (string, bool) {
+		for _, kind := range r.eventsOf() {
+			if kind == coordinator.EventStoreStopped {
+				return "", true
+			}
+		}
+		return "none", false
+	})
 }
 
 // metrics is what /metrics shows.
