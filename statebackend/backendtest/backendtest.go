@@ -40,10 +40,14 @@ type Harness struct {
 // may close the backend itself.
 type Open func(t *testing.T) Harness
 
-// Run runs the whole suite, each part on a store of its own.
+// Run runs the whole suite, each part on a store of its own. Parts run beside
+// each other: they mostly wait.
 func Run(t *testing.T, open Open) {
 	for _, p := range parts {
-		t.Run(p.name, func(t *testing.T) { p.run(t, open(t)) })
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			p.run(t, open(t))
+		})
 	}
 }
 
@@ -167,12 +171,19 @@ var types = map[string]snapshot.KeyType{
 func dump(t testing.TB, h Harness, skip ...string) map[string]statebackend.KeySummary {
 	t.Helper()
 	all := map[string]statebackend.KeySummary{}
-	for _, key := range h.Keys(t) {
-		if slices.ContainsFunc(skip, func(p string) bool { return strings.HasPrefix(key, p) }) {
-			continue
-		}
-		name := do(t, h, cmd(statebackend.OpType, key))[0].Bytes
-		s := statebackend.KeySummary{Name: []byte(key), Type: types[string(name)]}
+	keys := slices.DeleteFunc(h.Keys(t), func(key string) bool {
+		return slices.ContainsFunc(skip, func(p string) bool { return strings.HasPrefix(key, p) })
+	})
+	if len(keys) == 0 {
+		return all
+	}
+	var asks []statebackend.Cmd
+	for _, key := range keys {
+		asks = append(asks, cmd(statebackend.OpType, key))
+	}
+	for i, name := range do(t, h, asks...) {
+		key := keys[i]
+		s := statebackend.KeySummary{Name: []byte(key), Type: types[string(name.Bytes)]}
 		if s.Type != snapshot.TypeMissing {
 			var d snapshot.Digester
 			d.Reset(s.Type)

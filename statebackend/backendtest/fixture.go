@@ -19,7 +19,7 @@ var scores = []string{"inf", "-inf", "0.1", "3.0000000000000004", "9007199254740
 var ugly = []string{"", "\x00", "\xff", "\xfe", "a\x00b", "\r\n", `"\'`, "é", "用户", "+Inf", strings.Repeat("long\x00", 9000)}
 
 // hashFields is more than any page or encoding of a hash that a server has.
-const hashFields = 5000
+const hashFields = 1500
 
 // stateName is a state key of a job for one keyed state.
 func stateName(j statebackend.Job, partition int, name string) string {

@@ -75,36 +75,40 @@ func requireUnpaused(t testing.TB, c *goredis.Client) {
 	require.NoError(t, c.Del(ctx, "a key that is not there").Err(), "writers are still held")
 }
 
+// bulkWrite writes n elements of one key, many with each command.
+func bulkWrite(t testing.TB, c *goredis.Client, verb, key string, n int, element func(i int) []any) {
+	t.Helper()
+	pipe := c.Pipeline()
+	for from := 0; from < n; from += 500 {
+		args := []any{verb, key}
+		for i := from; i < min(n, from+500); i++ {
+			args = append(args, element(i)...)
+		}
+		pipe.Do(t.Context(), args...)
+	}
+	_, err := pipe.Exec(t.Context())
+	require.NoError(t, err)
+}
+
 // large fills a job with keys that are read page by page.
 func large(t testing.TB, c *goredis.Client, job statebackend.Job) {
 	t.Helper()
 	ctx := t.Context()
+	bulkWrite(t, c, "HSET", job.Root()+":cg:hash", 60_000, func(i int) []any {
+		return []any{fmt.Sprintf("field-%d", i), fmt.Sprintf("value-%d", i*3)}
+	})
+	bulkWrite(t, c, "RPUSH", job.Root()+":cg:list", 60_000, func(i int) []any { return []any{fmt.Sprintf("item-%d", i%977)} })
+	bulkWrite(t, c, "SADD", job.Root()+":cg:set", 25_000, func(i int) []any { return []any{fmt.Sprintf("member-%d", i)} })
+	bulkWrite(t, c, "ZADD", job.Root()+":cg:zset", 25_000, func(i int) []any {
+		return []any{float64(i) * 0.1, fmt.Sprintf("scored-%d", i)}
+	})
 	pipe := c.Pipeline()
-	flush := func(i int) {
-		if i%1000 == 999 {
-			_, err := pipe.Exec(ctx)
-			require.NoError(t, err)
-		}
-	}
-	for i := range 200_000 {
-		pipe.HSet(ctx, job.Root()+":cg:hash", fmt.Sprintf("field-%d", i), fmt.Sprintf("value-%d", i*3))
-		flush(i)
-	}
-	for i := range 200_000 {
-		pipe.RPush(ctx, job.Root()+":cg:list", fmt.Sprintf("item-%d", i%977))
-		flush(i)
-	}
-	for i := range 50_000 {
-		pipe.SAdd(ctx, job.Root()+":cg:set", fmt.Sprintf("member-%d", i))
-		pipe.ZAdd(ctx, job.Root()+":cg:zset", goredis.Z{Score: float64(i) * 0.1, Member: fmt.Sprintf("scored-%d", i)})
-		flush(i)
-	}
 	for i := range 6 {
 		pipe.HSet(ctx, job.Root()+":cg:wide", fmt.Sprintf("wide-%d", i), blob(5<<20, i))
 	}
 	_, err := pipe.Exec(ctx)
 	require.NoError(t, err)
-	require.NoError(t, c.Set(ctx, job.Root()+":cg:string", blob(64<<20, 77), 0).Err())
+	require.NoError(t, c.Set(ctx, job.Root()+":cg:string", blob(24<<20, 77), 0).Err())
 	require.NoError(t, c.SAdd(ctx, job.Root()+":cg:huge members", blob(3<<20, 1), blob(2<<20, 2), "small").Err())
 	require.NoError(t, c.ZAdd(ctx, job.Root()+":cg:huge scored",
 		goredis.Z{Score: 1.5, Member: blob(3<<20, 1)}, goredis.Z{Score: -2, Member: blob(2<<20, 2)}, goredis.Z{Score: 7, Member: "small"}).Err())

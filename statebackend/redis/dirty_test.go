@@ -3,6 +3,7 @@ package redis
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -141,21 +142,22 @@ func TestCellsAreTheNewestOfEach(t *testing.T) {
 // TestMarksThatAreTooMuchAreAll: what is remembered over several Takes is
 // bounded as what one Take gives.
 func TestMarksThatAreTooMuchAreAll(t *testing.T) {
+	long := strings.Repeat(" long", 200)
 	some := func(name string, n int) track.Marks {
 		m := track.Marks{Keys: map[string]*track.Key{"k": {Fields: map[string]struct{}{}}}}
 		for i := range n {
-			m.Keys["k"].Fields[fmt.Sprintf("%s field with a name that is not short %d", name, i)] = struct{}{}
+			m.Keys["k"].Fields[fmt.Sprintf("%s field with a name that is%s %d", name, long, i)] = struct{}{}
 		}
 		return m
 	}
 	var l link
-	l.remember(some("a", 200_000))
+	l.remember(some("a", 20_000)) // two thirds of what may be held
 	require.False(t, l.marks.All)
 	for range 4 {
-		l.remember(some("a", 200_000))
+		l.remember(some("a", 20_000))
 	}
 	require.False(t, l.marks.All, "the same ones")
-	l.remember(some("another", 300_000))
+	l.remember(some("another", 20_000))
 	require.True(t, l.marks.All)
 	require.Contains(t, l.marks.Reason, "bytes of names")
 	require.False(t, statebackendMarks(l.marks).Known)

@@ -46,14 +46,9 @@ func TestALargeRegistryIsPatched(t *testing.T) {
 	eachLevel(t, func(t *testing.T, mode string) {
 		s := redistest.Start(t)
 		b, c := tracked(t, s, mode), s.Client()
-		pipe := c.Pipeline()
-		for i := range 100_000 {
-			pipe.HSet(t.Context(), testJob.Registry(), testJob.Root()+":cg:"+strconv.Itoa(i), "java.lang.Integer|"+strconv.Itoa(i%3))
-			if i%1000 == 999 {
-				_, err := pipe.Exec(t.Context())
-				require.NoError(t, err)
-			}
-		}
+		bulkWrite(t, c, "HSET", testJob.Registry(), 30_000, func(i int) []any {
+			return []any{testJob.Root() + ":cg:" + strconv.Itoa(i), "java.lang.Integer|" + strconv.Itoa(i%3)}
+		})
 		fillJob(t, c, testJob, "seed")
 		p := watchPauses(t, b, testJob)
 		line := &series{b: b}

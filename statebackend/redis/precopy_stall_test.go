@@ -17,7 +17,7 @@ import (
 // pushing appends to a list without a pause until it is stopped.
 func pushing(t testing.TB, s *redistest.Server, key string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := s.Client()
+	c := patient(s)
 	var wg sync.WaitGroup
 	var err error
 	wg.Go(func() {
@@ -32,12 +32,15 @@ func pushing(t testing.TB, s *redistest.Server, key string) (stop func()) {
 	}
 }
 
+// hugeItems is how many items a huge list has.
+const hugeItems = 100_000
+
 // hugeList is a list whose reading takes longer than a stall may.
 func hugeList(t testing.TB, s *redistest.Server) string {
 	key := testJob.Root() + ":cg:g:topic:t:p:1:state:op:hot:s:list"
 	pipe := s.Client().Pipeline()
 	items := make([]any, 1000)
-	for i := range 300 {
+	for i := range hugeItems / len(items) {
 		for j := range items {
 			items[j] = fmt.Sprintf("item %d of a list that is written all the time", i*1000+j)
 		}
@@ -74,21 +77,21 @@ func TestAListThatNeverConverges(t *testing.T) {
 		require.Greater(t, cut.Stall, 3*time.Millisecond)
 		require.NotEmpty(t, cut.Hot)
 		require.Equal(t, key, cut.Hot[0].Key)
-		require.GreaterOrEqual(t, cut.Hot[0].Elements, uint64(300_000))
+		require.GreaterOrEqual(t, cut.Hot[0].Elements, uint64(hugeItems))
 		require.Positive(t, cut.Rounds)
 	})
 }
 
-// TestAHugeHashUnderWritesStallsNobody: 200,000 fields, written to at a high
+// TestAHugeHashUnderWritesStallsNobody: 60,000 fields, written to at a high
 // rate, are cut with a stall that doesn't depend on their number.
 func TestAHugeHashUnderWritesStallsNobody(t *testing.T) {
 	s := redistest.Start(t)
 	b, c := tracked(t, s, TrackFields), s.Client()
 	setFor(t, &trackPatience, 10*time.Second)
-	js := jobShape{"one hash", 1, 200_000}
+	js := jobShape{"one hash", 1, 60_000}
 	js.fill(t, s)
 	fillJob(t, c, testJob, "seed")
-	stop := js.steady(t, b, 20_000)
+	stop := js.steady(t, b, 6_000)
 	p := watchPauses(t, b, testJob)
 	line := &series{b: b}
 	for i := range 6 {
@@ -141,9 +144,9 @@ func TestManyFieldsAndNamesGoInLayers(t *testing.T) {
 		s := redistest.Start(t)
 		b, c := tracked(t, s, mode), s.Client()
 		fillJob(t, c, testJob, "seed")
-		manyKeys(t, c, testJob, 1000)
+		manyKeys(t, c, testJob, 400)
 		p := watchPauses(t, b, testJob)
-		stop := scribbling(t, s, testJob, 2, 60, 77, 0)
+		stop := scribbling(t, s, testJob, 2, 60, 77, 5*time.Millisecond)
 		defer stop()
 		line := &series{b: b}
 		most := 0

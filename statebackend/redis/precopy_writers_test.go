@@ -96,6 +96,10 @@ func (w *scribbler) rare(k, other string) [][]any {
 	return [][]any{{"HSET", w.job.Registry(), k, "java.lang.String|1"}, {"SADD", w.job.Index(), k}}
 }
 
+// patient is a client that waits longer than any pause lasts, also on a machine
+// that has much else to do.
+func patient(s *redistest.Server) *goredis.Client { return s.Client().WithTimeout(30 * time.Second) }
+
 // scribbling writes until it is stopped, as fast as can be or with a pause
 // between batches: with each few random commands two counters in one
 // transaction.
@@ -105,7 +109,7 @@ func scribbling(t testing.TB, s *redistest.Server, job statebackend.Job, writers
 	errs := make([]error, writers)
 	var wg sync.WaitGroup
 	for i := range writers {
-		c := s.Client()
+		c := patient(s)
 		w := &scribbler{job: job, rng: rand.New(rand.NewPCG(seed, uint64(i))), keys: keys}
 		wg.Go(func() {
 			for ctx.Err() == nil && errs[i] == nil {
@@ -177,9 +181,9 @@ func TestLayersUnderWritersEqualACopyI2(t *testing.T) {
 		require.NoError(t, scribble(c, w))
 		line := &series{b: b}
 		// So fast that most of them are full, and so that most are incremental.
-		cutWhileWriting(t, line, mode, 10, scribbling(t, s, testJob, 3, 40, seed, 0))
-		n := cutWhileWriting(t, line, mode, 14, scribbling(t, s, testJob, 3, 40, seed+1, 100*time.Millisecond))
-		require.Greater(t, n, 7)
+		cutWhileWriting(t, line, mode, 9, scribbling(t, s, testJob, 2, 40, seed, time.Millisecond))
+		n := cutWhileWriting(t, line, mode, 12, scribbling(t, s, testJob, 3, 40, seed+1, 100*time.Millisecond))
+		require.Greater(t, n, 6)
 	})
 }
 

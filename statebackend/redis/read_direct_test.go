@@ -13,28 +13,24 @@ import (
 	"keyframe/statebackend"
 )
 
-// smalls are the states of crowd.
+// smalls are the states of crowd: a command that writes n elements of a key.
 var smalls = map[string]func(p goredis.Pipeliner, t testing.TB, key string, n int){
-	"hash": func(p goredis.Pipeliner, t testing.TB, key string, n int) {
+	"hash": small("HSET", func(key string, i int) []any {
+		return []any{fmt.Sprintf("field %d", i), fmt.Sprintf("value %d of %s", i*3, key)}
+	}),
+	"list": small("RPUSH", func(_ string, i int) []any { return []any{fmt.Sprintf("item %d", i%7)} }),
+	"zset": small("ZADD", func(_ string, i int) []any { return []any{float64(i) / 3, fmt.Sprintf("member %d", i)} }),
+	"set":  small("SADD", func(_ string, i int) []any { return []any{fmt.Sprintf("one %d", i)} }),
+}
+
+func small(verb string, element func(key string, i int) []any) func(p goredis.Pipeliner, t testing.TB, key string, n int) {
+	return func(p goredis.Pipeliner, t testing.TB, key string, n int) {
+		args := []any{verb, key}
 		for i := range n {
-			p.HSet(t.Context(), key, fmt.Sprintf("field %d", i), fmt.Sprintf("value %d of %s", i*3, key))
+			args = append(args, element(key, i)...)
 		}
-	},
-	"list": func(p goredis.Pipeliner, t testing.TB, key string, n int) {
-		for i := range n {
-			p.RPush(t.Context(), key, fmt.Sprintf("item %d", i%7))
-		}
-	},
-	"zset": func(p goredis.Pipeliner, t testing.TB, key string, n int) {
-		for i := range n {
-			p.ZAdd(t.Context(), key, goredis.Z{Score: float64(i) / 3, Member: fmt.Sprintf("member %d", i)})
-		}
-	},
-	"set": func(p goredis.Pipeliner, t testing.TB, key string, n int) {
-		for i := range n {
-			p.SAdd(t.Context(), key, fmt.Sprintf("one %d", i))
-		}
-	},
+		p.Do(t.Context(), args...)
+	}
 }
 
 func crowdKey(kind string, i int) string {

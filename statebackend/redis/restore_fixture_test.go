@@ -5,9 +5,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -40,144 +39,121 @@ func openTest(t testing.TB, s *redistest.Server) *Backend {
 	return b
 }
 
-// filling writes the keys of a job and keeps their names for its index.
-type filling struct {
-	t     testing.TB
-	c     *goredis.Client
-	job   statebackend.Job
-	seed  string
-	names []any
-}
-
-func (f *filling) do(args ...any) {
-	f.t.Helper()
-	require.NoError(f.t, f.c.Do(context.Background(), args...).Err())
-}
-
-// name lists a key of the job.
-func (f *filling) name(rest string) string {
-	n := f.job.Root() + ":cg:" + rest
-	f.names = append(f.names, n)
-	return n
-}
-
-// fillJob writes state of every type, with bytes and numbers of every kind.
-func fillJob(t testing.TB, c *goredis.Client, job statebackend.Job, seed string) {
-	t.Helper()
-	f := &filling{t: t, c: c, job: job, seed: seed}
-	small, big := f.hashes()
-	f.large()
-	f.odd()
-	f.do(append([]any{"SADD", job.Index()}, f.names...)...)
-	f.do("HSET", job.Registry(), small, "java.lang.Double|1", big, "java.lang.String|"+strconv.Itoa(len(seed)))
-	f.do("HSET", job.OperatorStates(), statebackend.OperatorField("op", "offsets"+seed), `{"mode":"list"}`)
-	f.do("SET", job.Assignment(), `{"epoch":3,"maxParallelism":128,"parallelism":2,"hash":"java","ranges":null}`)
-	f.do("HSET", job.Record(), "incarnation", "inc-"+seed, "epoch", "3", "checkpoint", "17", "checkpointAt", "2024-05-06T07:08:09Z", "attempt", "18", "cut", "18")
-}
-
-func (f *filling) hashes() (small, big string) {
-	small = f.name("small")
-	f.do("HSET", small, "\xff", "v1"+f.seed, "\xfe", "v2", "", "empty field", "empty value", "", "nul\x00nul", "\r\n\"'", f.seed, "seed")
-	big = f.name("big")
-	for i := 0; i < 3000; i += 100 {
-		args := []any{"HSET", big}
-		for k := i; k < i+100; k++ {
-			args = append(args, fmt.Sprintf("field-%d", k), fmt.Sprintf("value-%d-%s", k*7, f.seed))
-		}
-		f.do(args...)
-	}
-	return small, big
-}
-
-// large writes a list, a set and a sorted set of more than a page.
-func (f *filling) large() {
-	f.do("RPUSH", f.name("list"), "x", "y", "x", "", "\x00\xff", "x", f.seed)
-	long := []any{"RPUSH", f.name("long\xfflist")}
-	set := []any{"SADD", f.name("set:s:k")}
-	zset := []any{"ZADD", f.name("zset")}
-	for i := range 2500 {
-		long = append(long, fmt.Sprintf("item-%d-%s", i%1700, f.seed))
-		set = append(set, fmt.Sprintf("member-%d", i))
-		zset = append(zset, strconv.Itoa(i*3), fmt.Sprintf("z-%d", i))
-	}
-	f.do(long...)
-	f.do(set...)
-	f.do(zset...)
-}
-
-// odd writes what a text, a number or a page loses easily.
-func (f *filling) odd() {
-	f.do("SADD", f.name("small set"), "1", "1.0", "", "\xff\xfe", f.seed)
-	f.do("SADD", f.name("ints"), "3", "-7", "900000000000")
-	scores := []any{"ZADD", f.name("scores")}
-	for i, s := range []string{"inf", "-inf", "0.1", "3.0000000000000004", "9007199254740993", "9.9999999999999694e-310", "-0", "1e300"} {
-		scores = append(scores, s, fmt.Sprintf("m%d\x00", i))
-	}
-	f.do(scores...)
-	f.do("SET", f.name("string"), "\x00bytes\xff"+f.seed)
-	f.do("SET", f.name("empty string"), "")
-	f.do("SET", f.name("long name "+strings.Repeat("n", 40<<10)), "under a long name")
-	expiring := f.name("expiring")
-	f.do("HSET", expiring, "f", "v")
-	f.do("PEXPIREAT", expiring, time.Now().Add(time.Hour).UnixMilli()+123)
-	f.do("SET", f.name("beside expiring"), "no expiry")
-	stream := f.name("stream")
-	for i := 1; i < 6; i++ {
-		f.do("XADD", stream, strconv.Itoa(i)+"-0", "field", f.seed+strconv.Itoa(i))
-	}
-	f.do("XGROUP", "CREATE", stream, "g", "2-0")
-	f.name("missing")
-}
-
 // readJob reads a job as a checkpoint would have it, in the order of a walk.
 func readJob(t testing.TB, b *Backend, job statebackend.Job) []staged {
 	t.Helper()
-	ctx := context.Background()
-	names, err := b.client.SMembers(ctx, job.Index()).Result()
+	names, err := b.client.SMembers(context.Background(), job.Index()).Result()
 	require.NoError(t, err)
 	sort.Strings(names)
-	var all []staged
+	all := make([]staged, 0, len(names)+3)
 	for _, name := range names {
-		all = append(all, readKey(t, b, name, statebackend.Classify(job, []byte(name))))
+		all = append(all, staged{key: snapshot.Key{Section: statebackend.Classify(job, []byte(name)), Name: []byte(name)}})
 	}
 	for _, name := range []string{job.Registry(), job.OperatorStates(), job.Assignment()} {
-		if k := readKey(t, b, name, snapshot.SectionMeta); k.key.Type != snapshot.TypeMissing {
-			all = append(all, k)
-		}
+		all = append(all, staged{key: snapshot.Key{Section: snapshot.SectionMeta, Name: []byte(name)}})
 	}
-	return all
+	readStaged(t, b, all)
+	return slices.DeleteFunc(all, func(k staged) bool {
+		return k.key.Section == snapshot.SectionMeta && k.key.Type == snapshot.TypeMissing
+	})
 }
 
+// readKey reads one key by its name.
 func readKey(t testing.TB, b *Backend, name string, section snapshot.Section) staged {
 	t.Helper()
+	one := []staged{{key: snapshot.Key{Section: section, Name: []byte(name)}}}
+	readStaged(t, b, one)
+	return one[0]
+}
+
+// readStaged reads keys by their names: types, expiries and what is small of
+// many keys at once, everything else key by key.
+func readStaged(t testing.TB, b *Backend, keys []staged) {
+	t.Helper()
 	ctx := context.Background()
-	k := staged{key: snapshot.Key{Section: section, Name: []byte(name)}}
-	kind, err := b.client.Type(ctx, name).Result()
-	require.NoError(t, err)
-	expire, err := b.client.Do(ctx, "PEXPIRETIME", name).Int64()
-	require.NoError(t, err)
-	k.key.ExpireAt = max(0, expire)
-	for _, kt := range []snapshot.KeyType{snapshot.TypeString, snapshot.TypeHash, snapshot.TypeList, snapshot.TypeSet, snapshot.TypeZSet} {
-		if kt.String() == kind {
-			k.key.Type = kt
+	for batch := range slices.Chunk(keys, 500) {
+		pipe := b.client.Pipeline()
+		kinds, expiries := make([]*goredis.StatusCmd, len(batch)), make([]*goredis.Cmd, len(batch))
+		for i, k := range batch {
+			kinds[i], expiries[i] = pipe.Type(ctx, string(k.key.Name)), pipe.Do(ctx, "PEXPIRETIME", k.key.Name)
+		}
+		_, err := pipe.Exec(ctx)
+		require.NoError(t, err)
+		pages := make([]goredis.Cmder, len(batch))
+		for i := range batch {
+			k, kind := &batch[i], kinds[i].Val()
+			expire, err := expiries[i].Int64()
+			require.NoError(t, err)
+			k.key.ExpireAt = max(0, expire)
+			if k.key.Type = typesByName[kind]; kind == "stream" {
+				k.key.TypeName, k.key.Server = kind, "7.0.15"
+			}
+			pages[i] = firstPage(ctx, pipe, string(k.key.Name), kind)
+		}
+		_, _ = pipe.Exec(ctx) // each answer is looked at
+		for i := range batch {
+			if k := &batch[i]; k.key.Type != snapshot.TypeMissing {
+				readContent(t, b, k, pages[i])
+			}
 		}
 	}
-	switch {
-	case kind == "none":
-		return k
-	case kind == "stream":
-		k.key.Type, k.key.TypeName, k.key.Server = snapshot.TypeOpaque, kind, "7.0.15"
-		payload, err := b.client.Dump(ctx, name).Result()
-		require.NoError(t, err)
-		k.elements = []snapshot.Element{{Size: uint64(len(payload)), Value: []byte(payload)}}
-	default:
-		require.NoError(t, b.Each(ctx, name, k.key.Type, func(e snapshot.Element) error {
+}
+
+var typesByName = map[string]snapshot.KeyType{
+	"string": snapshot.TypeString, "hash": snapshot.TypeHash, "list": snapshot.TypeList,
+	"set": snapshot.TypeSet, "zset": snapshot.TypeZSet, "stream": snapshot.TypeOpaque,
+}
+
+// firstPage asks for the first elements of a key, nil where Each reads all.
+func firstPage(ctx context.Context, pipe goredis.Pipeliner, name, kind string) goredis.Cmder {
+	switch kind {
+	case "hash":
+		return pipe.HScan(ctx, name, 0, "", eachPage)
+	case "list":
+		return pipe.LRange(ctx, name, 0, eachPage-1)
+	case "set":
+		return pipe.SScan(ctx, name, 0, "", eachPage)
+	case "stream":
+		return pipe.Dump(ctx, name)
+	}
+	return nil
+}
+
+// readContent takes a key's elements from its first page where that is all,
+// and from Each where it isn't.
+func readContent(t testing.TB, b *Backend, k *staged, page goredis.Cmder) {
+	t.Helper()
+	if parts, whole := wholePage(page); whole {
+		width := map[bool]int{true: 2, false: 1}[k.key.Type == snapshot.TypeHash]
+		for ; len(parts) > 0; parts = parts[width:] {
+			v := parts[width-1]
+			e := snapshot.Element{Size: uint64(len(v)), Value: []byte(v)}
+			if width == 2 {
+				e.Field = []byte(parts[0])
+			}
+			k.elements = append(k.elements, e)
+		}
+	} else {
+		require.NoError(t, b.Each(context.Background(), string(k.key.Name), k.key.Type, func(e snapshot.Element) error {
 			k.elements = append(k.elements, e)
 			return nil
 		}))
 	}
 	k.sum()
-	return k
+}
+
+// wholePage is a first page that is also the last.
+func wholePage(page goredis.Cmder) (parts []string, whole bool) {
+	switch p := page.(type) {
+	case *goredis.ScanCmd:
+		parts, cursor, err := p.Result()
+		return parts, err == nil && cursor == 0
+	case *goredis.StringSliceCmd:
+		return p.Val(), p.Err() == nil && len(p.Val()) < eachPage
+	case *goredis.StringCmd:
+		return []string{p.Val()}, p.Err() == nil
+	}
+	return nil, false
 }
 
 func (k *staged) sum() {
@@ -259,17 +235,27 @@ func stageProveFlip(ctx context.Context, s statebackend.Staging, keys []staged) 
 func digests(t testing.TB, c *goredis.Client) map[string]string {
 	t.Helper()
 	ctx := context.Background()
-	all := make(map[string]string)
+	var names []string
 	iter := c.Scan(ctx, 0, "", 1000).Iterator()
 	for iter.Next(ctx) {
-		key := iter.Val()
-		d, err := c.Do(ctx, "DEBUG", "DIGEST-VALUE", key).StringSlice()
-		require.NoError(t, err)
-		at, err := c.Do(ctx, "PEXPIRETIME", key).Int64()
-		require.NoError(t, err)
-		all[key] = d[0] + " " + strconv.FormatInt(at, 10)
+		names = append(names, iter.Val())
 	}
 	require.NoError(t, iter.Err())
+	all := make(map[string]string)
+	for batch := range slices.Chunk(names, 500) {
+		pipe := c.Pipeline()
+		var answers []*goredis.Cmd
+		for _, key := range batch {
+			answers = append(answers, pipe.Do(ctx, "DEBUG", "DIGEST-VALUE", key), pipe.Do(ctx, "PEXPIRETIME", key))
+		}
+		_, err := pipe.Exec(ctx)
+		require.NoError(t, err)
+		for i, key := range batch {
+			d, err := answers[2*i].StringSlice()
+			require.NoError(t, err)
+			all[key] = fmt.Sprint(d[0], " ", answers[2*i+1].Val())
+		}
+	}
 	return all
 }
 

@@ -226,8 +226,9 @@ func TestARescaleNoticesEveryChange(t *testing.T) {
 			require.Equal(t, change.key, string(ke.Key), what)
 			require.NoError(t, s.Abort(ctx))
 			noTraces(t, c, testJob)
+			after := digests(t, c)
 			for _, n := range names {
-				require.Equal(t, changed[n], digests(t, c)[n], "%s: %s", what, n)
+				require.Equal(t, changed[n], after[n], "%s: %s", what, n)
 			}
 			if change.undo == nil {
 				break

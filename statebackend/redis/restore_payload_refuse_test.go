@@ -162,7 +162,7 @@ func TestPayloadsAndNamesStayWithinTheirBounds(t *testing.T) {
 	srv := redistest.Start(t)
 	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
 	for i, g := range []generated{
-		{keys: 3, elements: 400_000, size: 60, kind: snapshot.TypeHash},
+		{keys: 3, elements: 60_000, size: 400, kind: snapshot.TypeHash},
 		{keys: 300_000, elements: 1, size: 8, kind: snapshot.TypeHash},
 	} {
 		require.NoError(t, c.FlushAll(ctx).Err())

@@ -109,11 +109,11 @@ func TestKeysAroundTheLargestPayload(t *testing.T) {
 	srv := redistest.Start(t)
 	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
 	for i, g := range []generated{
-		{keys: 2, elements: 100_000, size: 20, kind: snapshot.TypeHash},
-		{keys: 1, elements: 100_000, size: 100, kind: snapshot.TypeHash},
-		{keys: 1, elements: 100_000, size: 100, kind: snapshot.TypeList},
-		{keys: 1, elements: 100_000, size: 100, kind: snapshot.TypeSet},
-		{keys: 1, elements: 100_000, size: 100, kind: snapshot.TypeZSet},
+		{keys: 2, elements: 30_000, size: 20, kind: snapshot.TypeHash},
+		{keys: 1, elements: 20_000, size: 500, kind: snapshot.TypeHash},
+		{keys: 1, elements: 20_000, size: 500, kind: snapshot.TypeList},
+		{keys: 1, elements: 20_000, size: 500, kind: snapshot.TypeSet},
+		{keys: 1, elements: 20_000, size: 500, kind: snapshot.TypeZSet},
 		{keys: 3, elements: 7, size: 3 << 20, kind: snapshot.TypeHash},
 		{keys: 2, elements: 5, size: 3 << 20, kind: snapshot.TypeZSet},
 		{keys: 2, elements: 5, size: 9 << 20, kind: snapshot.TypeList},
@@ -290,12 +290,16 @@ func TestNamesAreRememberedInTheirOrder(t *testing.T) {
 // registry is a schema registry of so many keys, with few different schemas.
 func registry(keys int, long bool) staged {
 	k := staged{key: snapshot.Key{Section: snapshot.SectionMeta, Name: []byte(testJob.Registry()), Type: snapshot.TypeHash}}
+	pad := ""
+	if keys > 10_000 {
+		pad = strings.Repeat(" and a name that goes on", 22) // over three payloads in all
+	}
 	for i := range keys {
 		v := fmt.Sprintf("com.example.Schema%d|%d", i%3, i%5)
 		if long && i == keys/2 {
 			v = strings.Repeat("a class with a very long name ", 80_000) // more than a part
 		}
-		k.elements = append(k.elements, snapshot.Element{Field: fmt.Appendf(nil, "%s:cg:stats:topic:flights:p:%d:state:op:name:s:%d", testJob.Root(), i%128, i*7919),
+		k.elements = append(k.elements, snapshot.Element{Field: fmt.Appendf(nil, "%s:cg:stats:topic:flights:p:%d:state:op:name:s:%d%s", testJob.Root(), i%128, i*7919, pad),
 			Size: uint64(len(v)), Value: []byte(v)})
 	}
 	k.sum()
@@ -307,7 +311,7 @@ func registry(keys int, long bool) staged {
 func TestTheRegistryIsRestoredAsItWas(t *testing.T) {
 	srv := redistest.Start(t)
 	c, b, ctx := srv.Client(), openTest(t, srv), context.Background()
-	for i, k := range []staged{registry(1, false), registry(3000, false), registry(3000, true), registry(260_000, false)} {
+	for i, k := range []staged{registry(1, false), registry(3000, false), registry(3000, true), registry(45_000, false)} {
 		var outcomes []map[string]string
 		for _, plain := range []bool{true, false} {
 			require.NoError(t, c.FlushAll(ctx).Err())
