@@ -45,7 +45,7 @@ var explanations = []struct {
 	{snapshot.ErrNewerFormat, fault.Store, "use the version of coordinator that wrote it, or a newer one"},
 	{snapshot.ErrClosed, fault.Store, ""},
 	{errStopping, fault.Failed, "start it again"},
-	{context.DeadlineExceeded, fault.Failed, "if the state needs longer, raise checkpoint.timeout"},
+	{context.DeadlineExceeded, fault.Failed, "see first that the state store answers (`coordinator doctor JOB`): one that hangs or is stopped ends like this; if it does and the state needs longer, raise checkpoint.timeout"},
 	{context.Canceled, fault.Failed, ""},
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -91,7 +92,7 @@ func layerError(status int, msg string, errs ...error) huma.StatusError {
 	parts := []string{msg}
 	for _, err := range errs {
 		if err != nil {
-			parts = append(parts, err.Error())
+			parts = append(parts, fieldFirst(err.Error()))
 		}
 	}
 	if status == http.StatusUnprocessableEntity {
@@ -99,6 +100,13 @@ func layerError(status int, msg string, errs ...error) huma.StatusError {
 	}
 	return &Problem{Fault: fault.Error{Code: codeOf(status), Message: strings.Join(parts, "; "), Hint: describeHint}, status: status}
 }
+
+// wrongValue is what the decoder says of a value that a field can't hold.
+var wrongValue = regexp.MustCompile(`json: cannot unmarshal (.*) into Go struct field [^. ]*\.(\S+) of type \S+`)
+
+// fieldFirst names the field and the value, and leaves out the names of types,
+// which mean nothing to who has sent them.
+func fieldFirst(text string) string { return wrongValue.ReplaceAllString(text, "$2: $1") }
 
 const describeHint = "GET /openapi.json describes every request"
 

@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 )
 
@@ -33,9 +34,18 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 	}
 	var s string
 	if err := json.Unmarshal(b, &s); err != nil {
-		return fmt.Errorf("duration %s: want a string such as \"30s\"", b)
+		return inJSON[Duration](fmt.Errorf("duration %s: want a string such as \"30s\"", b))
 	}
-	return d.UnmarshalText([]byte(s))
+	return inJSON[Duration](d.UnmarshalText([]byte(s)))
+}
+
+// inJSON is an error about a value in JSON to which the decoder adds the field
+// that it stands in: it does so for this type alone.
+func inJSON[T any](err error) error {
+	if err == nil {
+		return nil
+	}
+	return &json.UnmarshalTypeError{Value: err.Error(), Type: reflect.TypeFor[T]()}
 }
 
 // UnmarshalText reads "1m30s"; the empty text is 0.

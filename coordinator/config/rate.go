@@ -57,9 +57,9 @@ func (r *Rate) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	if err := json.Unmarshal(b, &s); err != nil {
-		return fmt.Errorf("rate %s: want a string such as \"50MB\"", b)
+		return inJSON[Rate](fmt.Errorf("rate %s: want a string such as \"50MB\"", b))
 	}
-	return r.UnmarshalText([]byte(s))
+	return inJSON[Rate](r.UnmarshalText([]byte(s)))
 }
 
 // UnmarshalText reads "50MB"; the empty text is 0.
