@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -199,8 +200,8 @@ func (s *peakSource) Chunk(ctx context.Context, id ChunkID) ([]byte, error) {
 // Names and fields of the largest size fit a chunk, and the buffers that they
 // made grow aren't kept.
 func TestTheLargestNamesFit(t *testing.T) {
-	name := text(MaxName, "name")
-	field := text(MaxName, "field")
+	name := strings.Repeat(text(MaxName/16, "name"), 16)
+	field := strings.Repeat(text(MaxName/16, "field"), 16)
 	k := key(SectionKeyed, TypeHash, name, element("a", text(3<<20, "a"), 0), element(field, text(70_000, "v"), 0), element("c", "d", 0))
 	s := encode(t, MaxChunkTarget, []RecordedKey{k, hashKey(SectionKeyed, "job:b", 130)})
 	got := walk(t, s)

@@ -39,6 +39,19 @@ func field(r *redistest.Server, name string) any {
 	return r.Do("HGET", "streaming:runtime:flights:cg:stats:topic:flights:p:3:state:count:total", name)
 }
 
+var restoreAnswers = map[string]struct {
+	answer   string
+	terminal bool
+	code     int
+	says     string
+}{
+	"n":            {"n\n", true, exitFailed, "not confirmed; nothing was changed"},
+	"only return":  {"\n", true, exitFailed, "not confirmed"},
+	"another word": {"yessir\n", true, exitFailed, "not confirmed"},
+	"end of input": {"", true, exitFailed, "not confirmed"},
+	"no terminal":  {"y\n", false, exitUsage, "stdin is no terminal"},
+}
+
 func TestRestoreAsksBeforeItReplacesAnything(t *testing.T) {
 	d, r := withFlights(t)
 	d.ok("checkpoint", "create", "flights")
@@ -48,18 +61,7 @@ func TestRestoreAsksBeforeItReplacesAnything(t *testing.T) {
 		defer func() { d.in, d.terminal = nil, false }()
 		return d.run(append([]string{"restore", "flights"}, args...)...)
 	}
-	for name, c := range map[string]struct {
-		answer   string
-		terminal bool
-		code     int
-		says     string
-	}{
-		"n":            {"n\n", true, exitFailed, "not confirmed; nothing was changed"},
-		"only return":  {"\n", true, exitFailed, "not confirmed"},
-		"another word": {"yessir\n", true, exitFailed, "not confirmed"},
-		"end of input": {"", true, exitFailed, "not confirmed"},
-		"no terminal":  {"y\n", false, exitUsage, "stdin is no terminal"},
-	} {
+	for name, c := range restoreAnswers {
 		res := restore(c.answer, c.terminal)
 		require.Equal(t, c.code, res.code, name)
 		require.Contains(t, res.err, c.says, name)

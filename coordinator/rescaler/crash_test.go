@@ -105,24 +105,26 @@ func outcomeOf(t *testing.T, err error, resumed []Resumed, done bool, where stri
 	}
 }
 
+var meanwhileWrites = map[string]func(t *testing.T, w *world){
+	"an item": func(t *testing.T, w *world) {
+		w.put(t, w.opKey(0, "positions"), "", statebackend.OpRPush, "4711")
+	},
+	"the first item of an empty part": func(t *testing.T, w *world) {
+		w.put(t, w.opKey(1, "positions"), "", statebackend.OpRPush, "4712")
+	},
+	"a broadcast field": func(t *testing.T, w *world) {
+		w.put(t, w.opKey(1, "threshold"), "", statebackend.OpHSet, `"f3"`, "0.25")
+	},
+	"a part removed": func(t *testing.T, w *world) {
+		w.do(t, statebackend.Command(statebackend.OpDel, w.opKey(0, "told")))
+	},
+}
+
 // TestI4AWriteMeanwhileIsNotLost writes operator state after the base was
 // taken: at any later point the rescale gives up, and the write stays.
 func TestI4AWriteMeanwhileIsNotLost(t *testing.T) {
 	for _, phase := range []string{PhaseCollect, PhaseWrite, PhaseStage, PhaseProve, PhaseFlip} {
-		for what, write := range map[string]func(t *testing.T, w *world){
-			"an item": func(t *testing.T, w *world) {
-				w.put(t, w.opKey(0, "positions"), "", statebackend.OpRPush, "4711")
-			},
-			"the first item of an empty part": func(t *testing.T, w *world) {
-				w.put(t, w.opKey(1, "positions"), "", statebackend.OpRPush, "4712")
-			},
-			"a broadcast field": func(t *testing.T, w *world) {
-				w.put(t, w.opKey(1, "threshold"), "", statebackend.OpHSet, `"f3"`, "0.25")
-			},
-			"a part removed": func(t *testing.T, w *world) {
-				w.do(t, statebackend.Command(statebackend.OpDel, w.opKey(0, "told")))
-			},
-		} {
+		for what, write := range meanwhileWrites {
 			t.Run(phase+"/"+what, func(t *testing.T) {
 				w := newWorld(t, 2)
 				w.seed(t)
