@@ -191,8 +191,7 @@ func (d *takenOver) ReadAll(ctx context.Context, _ statebackend.Job, _ snapshot.
 // TestADrillEndsWithTheTermThatItBeganIn: who no longer leads writes no scratch
 // keys either, and removes those that are there.
 func TestADrillEndsWithTheTermThatItBeganIn(t *testing.T) {
-	var w *redisWorld
-	w = drillWorld(t, func(w *redisWorld, o *Options) {
+	w := drillWorld(t, func(w *redisWorld, o *Options) {
 		o.DrillTarget = &takenOver{w.backend, func() {
 			key := testJob("flights").Key()
 			w.srv.Do("HSET", key.Lease(), "until", "1")
