@@ -28,7 +28,7 @@ type Harness struct {
 	// Keys lists all keys of the store.
 	Keys func(t testing.TB) []string
 	// Now reads the clock that keys expire by; Pass lets it reach an instant
-	// (and is told only of instants that are less than a second away).
+	// (and is told only of instants that are less than four seconds away).
 	Now  func(t testing.TB) time.Time
 	Pass func(t testing.TB, until time.Time)
 	// Opaque makes a key of a type without elements that Keyframe knows (a

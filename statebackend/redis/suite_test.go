@@ -93,7 +93,7 @@ func conformance(t *testing.T, mode string) (backendtest.Harness, *Backend) {
 		},
 		Now: now,
 		Pass: func(t testing.TB, until time.Time) {
-			require.Eventually(t, func() bool { return now(t).After(until) }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return now(t).After(until) }, 20*time.Second, time.Millisecond)
 		},
 		Opaque: func(t testing.TB, key string) {
 			require.NoError(t, c.Do(ctx, "XADD", key, "5-1", "field", "value").Err())
