@@ -54,6 +54,7 @@ type job struct {
 	undo     *undoRecord
 	term     *term                // nil while this coordinator doesn't lead the job
 	leader   *statebackend.Leader // who does then, as far as is known
+	saw      sighting             // what the record last said, whoever led
 	footing  footing              // what the next checkpoint may stand on
 	silence  silence              // since the last good checkpoint
 	shrink   shrinking            // what it is compared with, and which are in doubt

@@ -176,7 +176,7 @@ func (j *job) glance(ctx context.Context) (statebackend.Glimpse, verdict, error)
 	j.mu.Lock()
 	newest := j.newest
 	j.mu.Unlock()
-	v := assess(g, newest, j.c.opts.Backend.Server())
+	v := j.missed(g, assess(g, newest, j.c.opts.Backend.Server()), newest)
 	// Where another one leads, its store has them.
 	others := g.Leader.ID != "" && g.Leader.ID != j.c.opts.Lease.Owner.ID
 	if newest.id == 0 && g.Record.Checkpoint > 0 && !others {
@@ -197,10 +197,14 @@ func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
 	if err == nil {
 		j.compare(g)
 	}
+	if err == nil {
+		err = j.givesWay(g)
+	}
 	if err == nil && j.leading() == nil && v.health != HealthWaiting && v.health != HealthMismatch {
 		if _, err = j.lead(ctx); err == nil {
 			g, v, err = j.glance(ctx) // what a restore had left is gone now
 		} else if errors.Is(err, statebackend.ErrNotLeader) {
+			j.sight(g, v)
 			j.seen(g)
 		}
 	}
@@ -214,6 +218,7 @@ func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
 		j.setHealth(healthOf(err), err.Error(), g.Warnings)
 		return g, err
 	}
+	j.sight(g, v)
 	j.seen(g)
 	if v.health == HealthOK && j.newestID() != 0 {
 		j.keepServer(ctx)
