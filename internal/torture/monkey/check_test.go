@@ -127,13 +127,15 @@ func (r *rig) lostWrites(f *facts, l *look) []string {
 // began, or what was asked to be put in place.
 func (r *rig) floorOf(f *facts) positions {
 	floor := r.book.floor
-	if f.undone || f.restored || f.lost && f.damaged {
+	if f.undone {
 		for _, at := range r.book.at {
 			floor = floor.least(at)
 		}
-		if f.restored || f.lost && f.damaged {
-			floor = positions{}
-		}
+	}
+	// What is left of a damaged store, or what the second coordinator has, may be
+	// older; that it was at one time whole is checked all the same.
+	if f.restored || f.lost && (f.damaged || f.second) {
+		floor = positions{}
 	}
 	for _, id := range f.targets {
 		at, known := r.book.at[id]

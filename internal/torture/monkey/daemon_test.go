@@ -225,6 +225,19 @@ type outcome struct {
 	err  string
 }
 
+// why is the code of the error that it told, "" when it told none.
+func (o outcome) why() string {
+	var told struct {
+		Error struct {
+			Code string `json:"code"`
+		} `json:"error"`
+	}
+	if json.Unmarshal([]byte(o.err), &told) != nil || told.Error.Code == "" {
+		return ""
+	}
+	return ", " + told.Error.Code
+}
+
 // run runs a command of the binary.
 func (d *daemon) run(limit time.Duration, args ...string) outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

@@ -18,7 +18,7 @@ type facts struct {
 	undone   bool     // an undo was asked for
 	damaged  bool     // the store's file was damaged
 	removed  bool     // the store's file was removed
-	second   bool     // the second coordinator has led
+	second   bool     // the second coordinator ran, and may have led
 	restored bool     // and restored
 	anew     bool     // nothing was left, and the job has begun anew
 	acts     []string // what the operator had to do

@@ -56,7 +56,7 @@ func operatorFaults() []fault {
 // wrong use, or no exit code at all while all is well.
 func (a *act) ask(words ...string) error {
 	out := a.a.run(commandTime, words...)
-	a.tally.add("commands", fmt.Sprintf("%s: exit %d", strings.Join(append(words[:1:1], verb(words)...), " "), out.code))
+	a.tally.add("commands", fmt.Sprintf("%s: exit %d%s", strings.Join(append(words[:1:1], verb(words)...), " "), out.code, out.why()))
 	if out.code == 2 {
 		return fmt.Errorf("coordinator %v: a wrong use: %s", words, out.err)
 	}

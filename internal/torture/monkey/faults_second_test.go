@@ -12,6 +12,7 @@ import (
 func secondFaults() []fault {
 	return []fault{
 		{"second coordinator beside", "coordinator", func(a *act) error {
+			a.f.note(func(f *facts) { f.second = true })
 			if err := a.b.start(); err != nil {
 				return err
 			}
@@ -26,6 +27,7 @@ func secondFaults() []fault {
 // takeOver stops the first coordinator for longer than its lease, lets the
 // second do something, and wakes the first.
 func (a *act) takeOver(restore bool) error {
+	a.f.note(func(f *facts) { f.second = true })
 	if err := a.b.start(); err != nil {
 		return err
 	}
@@ -35,7 +37,6 @@ func (a *act) takeOver(restore bool) error {
 		return fmt.Sprint(j.Health.State, err), err == nil && j.Leader != nil && j.Leader.Me && j.Health.State == "ok"
 	})
 	if err == nil {
-		a.f.note(func(f *facts) { f.second = true })
 		err = a.second(restore)
 	} else {
 		err = a.excused(err) // Redis may be away, or its state gone: then there is nothing to lead
@@ -48,7 +49,7 @@ func (a *act) takeOver(restore bool) error {
 // second is what the second coordinator does while it leads.
 func (a *act) second(restore bool) error {
 	out := a.b.run(commandTime, "checkpoint", "create", jobName)
-	a.tally.add("commands", fmt.Sprintf("checkpoint create by the second: exit %d", out.code))
+	a.tally.add("commands", fmt.Sprintf("checkpoint create by the second: exit %d%s", out.code, out.why()))
 	if !restore {
 		return nil
 	}
@@ -59,6 +60,6 @@ func (a *act) second(restore bool) error {
 	}
 	a.f.note(func(f *facts) { f.restored = true })
 	out = a.b.run(commandTime, "restore", jobName, "--checkpoint", strconv.FormatUint(id, 10), "--yes")
-	a.tally.add("commands", fmt.Sprintf("restore by the second: exit %d", out.code))
+	a.tally.add("commands", fmt.Sprintf("restore by the second: exit %d%s", out.code, out.why()))
 	return nil
 }

@@ -153,9 +153,7 @@ func (r *rig) help(f *facts, j jobView) bool {
 	if j.Recovery == nil || j.Operation != nil {
 		return false
 	}
-	switch {
-	case strings.Contains(j.Recovery.LastError, "no restorable checkpoint left") && f.emptied(),
-		j.Health.State == "foreign" && f.second:
+	if strings.Contains(j.Recovery.LastError, "no restorable checkpoint left") && f.emptied() {
 		r.operator(f, "job adopt, "+j.Health.State)
 		f.note(func(f *facts) { f.removed = true })
 		_ = r.a.run(patience, "job", "adopt", jobName, "--yes") // its effect is looked at
