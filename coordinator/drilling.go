@@ -10,6 +10,7 @@ import (
 
 	"keyframe/coordinator/drill"
 	"keyframe/coordinator/fault"
+	"keyframe/coordinator/restore"
 	"keyframe/coordinator/schedule"
 	"keyframe/internal/crashpoint"
 	"keyframe/snapshot"
@@ -174,6 +175,9 @@ func (c *Coordinator) drill(ctx context.Context, op *Operation, j *job, cp snaps
 		// the next look.
 		return nil, fmt.Errorf("drill of checkpoint %d: %w", cp.ID, errors.Join(context.Cause(ctx), err))
 	}
+	if err == nil {
+		res.Sources = c.sourceFindings(ctx, cp.Sources)
+	}
 	c.drilled(ctx, cp, res, err)
 	crashpoint.At(crashpoint.DrillRecorded)
 	if err != nil {
@@ -182,6 +186,16 @@ func (c *Coordinator) drill(ctx context.Context, op *Operation, j *job, cp snaps
 	err = c.opts.Journal.Delete(ctx, bucketDrills, scratch.Root())
 	crashpoint.At(crashpoint.DrillEnded)
 	return &res, err
+}
+
+// sourceFindings looks at the sources as they are now; that it can't is a
+// finding too.
+func (c *Coordinator) sourceFindings(ctx context.Context, positions []snapshot.Position) []string {
+	all, err := restore.SourceFindings(ctx, c.opts.Backend, positions)
+	if err != nil {
+		return []string{"the sources could not be looked at: " + err.Error()}
+	}
+	return all
 }
 
 // announce writes down which scratch keys there will be.
@@ -218,6 +232,9 @@ func (c *Coordinator) drilled(ctx context.Context, cp snapshot.Checkpoint, res d
 	d := c.outcome(res, cause)
 	e := Event{Kind: EventDrillPassed, Job: cp.Job, ID: cp.ID, Message: fmt.Sprintf(
 		"drill of checkpoint %d: restored in %d ms, %d keys and %d elements equal; the cut was %d ms old", cp.ID, res.RestoreMs, res.Keys, res.Elements, res.AgeMs)}
+	if n := len(res.Sources); n > 0 {
+		e.Message += fmt.Sprintf("; %d findings about the sources, the first: %s", n, res.Sources[0])
+	}
 	if !d.OK {
 		e.Kind, e.Message = EventDrillFailed, fmt.Sprintf("drill of checkpoint %d failed: %s", cp.ID, d.Message)
 	}

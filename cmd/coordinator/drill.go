@@ -49,6 +49,9 @@ func (a *app) drill(ctx *cli.Context) error {
 }
 
 func showDrill(w io.Writer, r *drill.Result) {
+	for _, finding := range r.Sources {
+		fmt.Fprintf(w, "source: %s\n", sentence(finding))
+	}
 	for _, warning := range r.Warnings {
 		fmt.Fprintf(w, "warning: %s\n", sentence(warning))
 	}

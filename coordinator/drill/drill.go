@@ -57,6 +57,9 @@ type Result struct {
 	Differences []Difference `json:"differences,omitempty"` // the first of them
 	Differing   uint64       `json:"differing,omitempty"`   // keys that differ
 	Warnings    []string     `json:"warnings,omitempty"`
+	// Sources are findings about the streams that a job would go on reading: see
+	// restore.SourceFindings. They are no differences of the restore.
+	Sources []string `json:"sources,omitempty"`
 }
 
 // Difference is a key that came back as something else.

@@ -147,6 +147,8 @@ func missingRecords(p Position, now statebackend.StreamNow) string {
 		return ""
 	case !now.Exists:
 		return at + ", and the stream is not there any more"
+	case idBefore(now.Last, p.LastID):
+		return fmt.Sprintf("%s, beyond the stream's end, %s: it was made anew, or lost its newest records", at, now.Last)
 	case !idBefore(p.LastID, now.Last) || now.First != "" && !idBefore(p.LastID, now.First):
 		return ""
 	}
