@@ -81,7 +81,7 @@ func TestWrongTokensAreRefused(t *testing.T) {
 		"writable to all": {API{Tokens: []Token{{"a", RoleAdmin, file(t, "open", tokenOne, 0o666), ""}}}, []string{"anybody may write it"}},
 	} {
 		f := Defaults()
-		c.api.Listen = f.API.Listen
+		c.api.Listen, c.api.MaxImport = f.API.Listen, f.API.MaxImport
 		f.API = c.api
 		err := f.Validate()
 		problems := problemsOf(t, err)
@@ -102,7 +102,7 @@ func TestWrongTokensAreRefused(t *testing.T) {
 
 func TestClientCertificatesOfTheConfiguration(t *testing.T) {
 	cert, key := pair(t)
-	good := API{Listen: "0.0.0.0:7070", CertFile: cert, KeyFile: key, ClientCAFile: cert, ClientCerts: []ClientCert{
+	good := API{Listen: "0.0.0.0:7070", MaxImport: DefaultMaxImport, CertFile: cert, KeyFile: key, ClientCAFile: cert, ClientCerts: []ClientCert{
 		{CommonName: "alice", Role: RoleAdmin}, {SAN: "alice", Role: RoleViewer}, {SAN: "spiffe://x/y", Role: RoleOperator}}}
 	f := Defaults()
 	f.API = good

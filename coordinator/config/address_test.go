@@ -89,7 +89,7 @@ func TestListen(t *testing.T) {
 		require.Contains(t, problems[0], want, listen)
 	}
 	f := Defaults()
-	f.API = API{Listen: "0.0.0.0:7070", TokenFile: file(t, "token", "t0ken-of-16-bytes", 0o600)}
+	f.API = API{Listen: "0.0.0.0:7070", MaxImport: DefaultMaxImport, TokenFile: file(t, "token", "t0ken-of-16-bytes", 0o600)}
 	require.NoError(t, f.Validate(), "with a token")
 }
 

@@ -134,7 +134,7 @@ func TestSecretsThatCannotBeRead(t *testing.T) {
 		"both given": {API{TokenFile: "/f", TokenEnv: "KEYFRAME_EMPTY"}, "keep one"},
 	} {
 		f := Defaults()
-		c.api.Listen = f.API.Listen
+		c.api.Listen, c.api.MaxImport = f.API.Listen, f.API.MaxImport
 		f.API = c.api
 		problems := problemsOf(t, f.Validate())
 		require.Len(t, problems, 1, name)
