@@ -22,10 +22,11 @@ import (
 	"keyframe/snapshot"
 )
 
-// bucketAudit holds the newest line of each audit log, by its path.
+// bucketAudit holds what is known of each audit log, by its path.
 const bucketAudit = "audit"
 
-// auditAnchor remembers the audit log's newest line in the checkpoint store.
+// auditAnchor remembers the audit log's newest line, and where its files end, in
+// the checkpoint store.
 type auditAnchor struct {
 	journal snapshot.Journal
 	path    string
@@ -34,7 +35,7 @@ type auditAnchor struct {
 var _ audit.Anchor = auditAnchor{}
 
 // Load implements audit.Anchor.
-func (a auditAnchor) Load() (h audit.Head, err error) {
+func (a auditAnchor) Load() (h audit.Known, err error) {
 	value, ok, err := a.journal.Get(context.Background(), bucketAudit, a.path)
 	if err != nil || !ok {
 		return h, err
@@ -43,7 +44,7 @@ func (a auditAnchor) Load() (h audit.Head, err error) {
 }
 
 // Save implements audit.Anchor.
-func (a auditAnchor) Save(h audit.Head) error {
+func (a auditAnchor) Save(h audit.Known) error {
 	value, err := json.Marshal(h)
 	if err != nil {
 		return err
@@ -64,6 +65,10 @@ func openAudit(path string, journal snapshot.Journal, log hclog.Logger) (*api.Au
 	} else {
 		// A copy of the hash that who can write the file may not be able to reach.
 		log.Info("audit log", "file", whole, "lines", l.Head().Seq, "hash", l.Head().Hash)
+	}
+	if err := l.Beginning(context.Background()); err != nil {
+		// No reason to refuse changes: they are written behind it all the same.
+		log.Error("lines of the audit log may have been removed: " + err.Error())
 	}
 	return api.NewAuditor(l, func(err error) { log.Error("a line is missing in the audit log: " + err.Error()) }), nil
 }

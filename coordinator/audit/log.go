@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -19,12 +20,21 @@ type Head struct {
 	Hash string `json:"hash"`
 }
 
-// Anchor remembers the newest line somewhere else than in the log, so that
-// lines cut off at its end are missed. Load gives a zero Head when there is
-// none.
+// Known is what is remembered of a log somewhere else than in it.
+type Known struct {
+	Head
+	// Ends are the last lines of the files that were set aside, oldest first,
+	// the newest maxEnds of them: a log whose older files were taken away
+	// begins right after one of them, and nowhere else.
+	Ends []Head `json:"ends,omitempty"`
+}
+
+// Anchor remembers the newest line, and where files end, somewhere else than in
+// the log, so that lines cut off at its end or its beginning are missed. Load
+// gives a zero Known when there is none.
 type Anchor interface {
-	Load() (Head, error)
-	Save(Head) error
+	Load() (Known, error)
+	Save(Known) error
 }
 
 // Options of a log; the zero value is good.
@@ -39,6 +49,8 @@ const (
 	DefaultMaxBytes = 64 << 20
 	// anchorEvery is how many lines are written between two anchors.
 	anchorEvery = 32
+	// maxEnds bounds Known: 64 GiB of lines.
+	maxEnds = 1000
 )
 
 // Log appends to an audit log. Safe for concurrent use. It opens its file when
@@ -54,6 +66,7 @@ type Log struct {
 	first  uint64   // seq of the first line in file, 0 when it has none
 	head   Head     // newest acknowledged line
 	known  bool     // head is this process's own knowledge
+	ends   []Head   // last lines of files that were set aside, as remembered
 	since  int      // lines since the last anchor
 	broken error    // why it can't be written
 	closed bool
@@ -189,7 +202,7 @@ func (l *Log) anchor() error {
 	if l.opts.Anchor == nil || l.head.Seq == 0 {
 		return nil
 	}
-	if err := l.opts.Anchor.Save(l.head); err != nil {
+	if err := l.opts.Anchor.Save(Known{l.head, l.ends}); err != nil {
 		return fmt.Errorf("remember its newest line %d: %w", l.head.Seq, err)
 	}
 	return nil
@@ -205,6 +218,7 @@ func (l *Log) rotate() error {
 	if err := os.Rename(l.path, aside); err != nil {
 		return l.fail(err)
 	}
+	l.ends = append(slices.Clip(l.ends[max(0, len(l.ends)+1-maxEnds):]), l.head)
 	err := errors.Join(syncFolder(l.path), l.anchor())
 	if closeErr := l.file.Close(); err == nil {
 		err = closeErr

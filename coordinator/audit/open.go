@@ -116,6 +116,7 @@ func (l *Log) anchored(found Head) error {
 	if err != nil {
 		return fmt.Errorf("what is remembered of its newest line: %w", err)
 	}
+	l.ends = a.Ends
 	const remedy = "put the file back that was there, or begin another log by audit.path and keep this one as it is"
 	switch {
 	case a.Seq > found.Seq:
