@@ -382,7 +382,7 @@ func (c *Coordinator) purge(ctx context.Context, name string) error {
 		}
 	}
 	// What was remembered of these checkpoints must not speak of later ones.
-	for _, bucket := range []string{bucketUndo, bucketLineage, bucketServer} {
+	for _, bucket := range []string{bucketUndo, bucketLineage, bucketServer, bucketSeen} {
 		if err := c.opts.Journal.Delete(ctx, bucket, name); err != nil {
 			return fault.Wrap(err, fault.Store, "run the command again", "forget the %s record of %q", bucket, name)
 		}

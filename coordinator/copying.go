@@ -75,7 +75,8 @@ func (c *Coordinator) wakeCopies(kind EventKind) {
 		return
 	}
 	switch kind {
-	case EventCheckpointCompleted, EventRescaleCompleted, EventCheckpointImported, EventResumed:
+	case EventCheckpointCompleted, EventRescaleCompleted, EventCheckpointImported, EventResumed,
+		EventStateLost: // what others have copied is named to who is to restore it
 		c.copies.Wake()
 	}
 }

@@ -45,6 +45,7 @@ type job struct {
 	parallel int
 	last     *snapshot.Checkpoint // newest completed
 	good     *snapshot.Checkpoint // newest restorable: completed and not found bad
+	best     *snapshot.Checkpoint // what a recovery would begin with, nil when nothing can be restored
 	failures uint64               // in a row
 	recovery recoveryState
 	newest   lineage

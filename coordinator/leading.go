@@ -151,6 +151,9 @@ func (j *job) takeOffice(ctx context.Context, known leaseRecord, t *term) error 
 	if err := j.resume(ctx); err != nil {
 		return err
 	}
+	if t.lease.Token > known.Token+1 {
+		j.othersLed()
+	}
 	if known.Token != 0 && t.lease.Token > known.Token+1 {
 		if err := j.afterOthers(ctx); err != nil {
 			return err

@@ -234,6 +234,7 @@ func (j *job) afterFlip(ctx context.Context, by string) {
 		j.c.emit(Event{Kind: EventRecordFailed, Job: j.config().Name, Message: "after the flip: " + err.Error()})
 		return
 	}
+	j.accepted(ctx)
 	j.recovered()
 	// An error shows in the job's health.
 	_, _ = j.lookNow(ctx)

@@ -73,7 +73,11 @@ func (j *job) recover(ctx context.Context) {
 	if r.held || now.Before(r.next) {
 		return
 	}
-	if why := heldBack(spec, health.State); why != "" {
+	why := heldBack(spec, health.State)
+	if newer := j.leftToOthers(health.State); newer != "" {
+		why = newer
+	}
+	if why != "" {
 		j.mu.Lock()
 		j.recovery.held, j.recovery.lastError = true, why
 		j.mu.Unlock()
@@ -141,6 +145,14 @@ func (j *job) recoverOnce(ctx context.Context, op *Operation, attempt int) (rest
 // code corrupt alone may also mean the journal's.
 func isCorrupt(err error) bool {
 	return errors.Is(err, snapshot.ErrCorrupt) || errors.Is(err, snapshot.ErrNoChunk)
+}
+
+// firstOf is a copy of the first, nil when there is none.
+func firstOf(all []snapshot.Checkpoint) *snapshot.Checkpoint {
+	if len(all) == 0 {
+		return nil
+	}
+	return &all[0]
 }
 
 func (j *job) announce(cp snapshot.Checkpoint, refused *snapshot.Checkpoint, attempt int) {

@@ -55,6 +55,9 @@ func (c *Coordinator) target(ctx context.Context, name string, req RestoreReques
 	if err := j.refuseStandby(ctx); err != nil {
 		return nil, restore.Request{}, err
 	}
+	if err := j.refuseOlder(req); err != nil {
+		return nil, restore.Request{}, err
+	}
 	cp, err := c.restorable(ctx, name, req.Checkpoint)
 	if err != nil {
 		return nil, restore.Request{}, err
@@ -74,6 +77,9 @@ func (c *Coordinator) PlanRestore(ctx context.Context, name string, req RestoreR
 		return restore.Plan{}, Explain(err)
 	}
 	plan.Warnings = append(plan.Warnings, unsaved(r, plan)...)
+	if why := j.leftToOthers(j.state()); why != "" && req.As == "" {
+		plan.Warnings = append(plan.Warnings, why)
+	}
 	if req.Checkpoint == "" {
 		plan.Warnings = append(plan.Warnings, c.passedOver(ctx, name, req.Checkpoint, plan.Checkpoint)...)
 	}

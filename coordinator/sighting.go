@@ -15,6 +15,13 @@ type sighting struct {
 	runID  string              // of the server then
 	leader statebackend.Leader // another coordinator; zero when there was none
 	at     time.Time           // when that one was seen
+
+	// others: the record's checkpoint, or its epoch, is in another store; taker
+	// led when it was last seen, kept is what the journal says of that.
+	others   bool
+	taker    statebackend.Leader
+	kept     seenRecord
+	keepTold bool
 }
 
 // sight remembers a look at state that isn't lost.
@@ -25,6 +32,7 @@ func (j *job) sight(g statebackend.Glimpse, v verdict) {
 		return
 	}
 	j.saw.record, j.saw.runID = g.Record, g.Server.RunID
+	j.claimedByLocked(g)
 	switch {
 	case g.Leader.ID == j.c.opts.Lease.Owner.ID:
 		j.saw.leader = statebackend.Leader{}
@@ -56,7 +64,7 @@ func (j *job) missed(g statebackend.Glimpse, v verdict, newest lineage) verdict 
 	saw := j.saw
 	j.mu.Unlock()
 	r, server := g.Record, j.c.opts.Backend.Server()
-	if saw.record.Checkpoint == 0 || newest.id != 0 || r.Restore != nil {
+	if saw.record.Checkpoint == 0 || r.Restore != nil || v.health.Lost() || newest.id != 0 && !saw.others {
 		return v
 	}
 	const then = "this store doesn't have it: restore it with the coordinator that does, or go on with what is there by `coordinator job adopt`"

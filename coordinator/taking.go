@@ -194,7 +194,7 @@ func (j *job) takingFailed(op *Operation, out cut.Outcome, err error) error {
 func (j *job) taken(out cut.Outcome, op *Operation) {
 	cp := *out.Checkpoint
 	j.mu.Lock()
-	j.last, j.good, j.failures = &cp, &cp, 0
+	j.last, j.good, j.best, j.failures = &cp, &cp, &cp, 0
 	j.newest = lineageOf(out.Manifest)
 	j.footing.take(out.Base)
 	j.shrink.take(cp)

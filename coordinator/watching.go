@@ -43,6 +43,9 @@ func (j *job) settleOnce(ctx context.Context) error {
 	if err := j.learn(ctx); err != nil {
 		return err
 	}
+	if err := j.recall(ctx); err != nil {
+		return err
+	}
 	// A job that there is something to lead of is led first: only a leader ends
 	// what a crash left. Another one's is settled when it is taken over.
 	if _, err := j.lookNow(ctx); errors.Is(err, statebackend.ErrNotLeader) {
@@ -116,6 +119,7 @@ func (j *job) learnOnce(ctx context.Context) (done bool, err error) {
 	}
 	j.last, j.good, j.newest, j.flip, j.failures, j.undo = last, good, newest, flip, failures, undo
 	j.server = string(server)
+	j.best = firstOf(trustedFirst(candidates(history, flip)))
 	j.shrink.learn(history, flip)
 	if last != nil && j.epoch < last.Epoch {
 		j.epoch, j.parallel = last.Epoch, last.Parallelism
@@ -151,11 +155,17 @@ func (j *job) watch(ctx context.Context) {
 		return
 	}
 	if _, err := j.lookNow(ctx); err != nil {
+		if errors.Is(err, statebackend.ErrNotLeader) {
+			j.recovered() // it is the leader's
+		}
 		return
 	}
 	j.mu.Lock()
 	lost, paused := j.health.State, j.paused
 	j.mu.Unlock()
+	if j.leftToOthers(lost) != "" {
+		j.abdicate()
+	}
 	switch {
 	case !lost.Lost():
 		j.recovered()
@@ -200,12 +210,14 @@ func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
 	if err == nil {
 		err = j.givesWay(g)
 	}
-	if err == nil && j.leading() == nil && v.health != HealthWaiting && v.health != HealthMismatch {
+	// Who has the newer checkpoints is to find the lease free.
+	if err == nil && j.leading() == nil && v.health != HealthWaiting && v.health != HealthMismatch && j.leftToOthers(v.health) == "" {
 		if _, err = j.lead(ctx); err == nil {
 			g, v, err = j.glance(ctx) // what a restore had left is gone now
 		} else if errors.Is(err, statebackend.ErrNotLeader) {
 			j.sight(g, v)
 			j.seen(g)
+			j.keepSeen(ctx)
 		}
 	}
 	if err != nil {
@@ -220,6 +232,10 @@ func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
 	}
 	j.sight(g, v)
 	j.seen(g)
+	j.keepSeen(ctx)
+	if why := j.leftToOthers(v.health); why != "" {
+		v.message += "; " + why
+	}
 	if v.health == HealthOK && j.newestID() != 0 {
 		j.keepServer(ctx)
 	}

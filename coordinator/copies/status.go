@@ -250,3 +250,29 @@ func (d *dir) newestLocked(job string) (most snapshot.ID) {
 	}
 	return most
 }
+
+// Find is the file of a checkpoint that one of the directories has of a job of
+// that server, as the last look saw it, whether or not the store ever had it; ""
+// when there is none. One that was found damaged doesn't count.
+func (k *Keeper) Find(job, server string, id snapshot.ID) string {
+	for _, d := range k.dirs {
+		if file := d.find(job, server, id); file != "" {
+			return file
+		}
+	}
+	return ""
+}
+
+func (d *dir) find(job, server string, id snapshot.ID) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, f := range d.folders {
+		for file, one := range f.files {
+			rel := filepath.Join(name, file)
+			if f.job == job && f.server == server && one.id == id && d.checks[rel].Bad == "" {
+				return filepath.Join(d.path, rel)
+			}
+		}
+	}
+	return ""
+}
