@@ -165,9 +165,11 @@ func (b *Backend) Renew(ctx context.Context, l statebackend.Lease, ttl time.Dura
 	short, cancel := context.WithTimeout(ctx, renewPatience(ctx, ttl))
 	defer cancel()
 	err := b.keep(short, l, ttl.Milliseconds())
-	if err == nil || ctx.Err() != nil || short.Err() == nil {
+	if err == nil || ctx.Err() != nil || errors.Is(err, statebackend.ErrNotLeader) {
 		return err
 	}
+	// Whatever kept it from writing. That the wait is over is not asked of
+	// short: the connection's deadline is the same moment, and may be told first.
 	return b.fence(statebackend.WithLease(ctx, l), b.client, l.Job)
 }
 
