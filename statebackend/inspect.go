@@ -41,7 +41,7 @@ type InspectSink interface {
 	Key(k KeyFacts) (elements bool, err error)
 	// Element is a field or member of the last Key.
 	Element(member []byte) error
-	// Name is a name of the job's index.
+	// Name is a name of the job's index, or one that only its registry has.
 	Name(n NameFacts) error
 }
 
@@ -65,6 +65,8 @@ type NameFacts struct {
 	Name   []byte
 	Exists bool
 	Schema []byte // its entry in the registry, nil for none
+	// Unlisted: the registry has it, and the index doesn't.
+	Unlisted bool
 }
 
 // HoldsAsk asks whether a key is there or, when Member isn't nil, whether the
@@ -81,6 +83,16 @@ type Inspection struct {
 	Activity Activity
 	// Untold are things that could not be found out, each with the reason.
 	Untold []string
+	// Broken are keys beside the state that are of another type than they must
+	// be, with what of the inspection is missing for it.
+	Broken []BrokenKey
+}
+
+// BrokenKey is a key of a type that it must not be of.
+type BrokenKey struct {
+	Name string
+	Need string // the type that it must be of
+	For  string // what could not be looked at
 }
 
 // Persistence says what outlives the server's process.
@@ -131,9 +143,17 @@ type Activity struct {
 	By   string // "" when neither way was possible
 	// Writes: somebody wrote, to the job or to the server as By says.
 	Writes bool
-	// Keys are the keys with the most elements written, at most MaxWritten,
-	// by tracking only.
+	// Keys are the keys that were written most, at most MaxWritten, by tracking
+	// only, and so are Count, all writes to the job's state, and Written, how
+	// many of its keys were written.
 	Keys    []WrittenKey
+	Count   uint64
+	Written uint64
+	// Announced: writes are counted as the server announces them, which is once
+	// at most for each key and turn of its event loop.
+	Announced bool
+	// Unheard says why the job's own writes were not seen, "" when they were.
+	Unheard string
 	Sources []SourceActivity
 }
 
@@ -143,8 +163,9 @@ const MaxWritten = 20
 // WrittenKey is how much of a key was written.
 type WrittenKey struct {
 	Name     string
-	Elements int  // different fields or members
-	Whole    bool // or anything at all of it
+	Elements int    // different fields or members
+	Writes   uint64 // how often, see Activity.Announced; 0 when it isn't known
+	Whole    bool   // or anything at all of it
 }
 
 // SourceActivity is where a job's consumer group stands in one partition of a

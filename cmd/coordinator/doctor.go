@@ -57,6 +57,9 @@ func showReport(w io.Writer, r doctor.Report) {
 	}
 	fmt.Fprintf(w, "job %s at %s: %s under its root, %s in the index, %s checked, %s\n", quoted(r.Job), r.Server,
 		number(int(r.Keys), "key"), number(int(r.Indexed), "name"), number(int(r.Elements), "element"), millis(r.DurationMs))
+	for _, n := range r.NotLooked {
+		fmt.Fprintf(w, "not looked at: %s\n", sentence(n))
+	}
 	if r.OK() {
 		fmt.Fprintln(w, "nothing is wrong")
 		return

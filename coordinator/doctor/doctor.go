@@ -10,6 +10,8 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -54,6 +56,7 @@ const (
 	CodeStaged          Code = "staged-key"       // left by a restore that is over
 	CodeSchemaMissing   Code = "schema-missing"   // an indexed key without an entry in the registry
 	CodeSchemaMalformed Code = "schema-malformed" // an entry that isn't type name|version
+	CodeSchemaStale     Code = "schema-stale"     // an entry of a key that is neither there nor in the index
 	CodeKeyGroup        Code = "key-group"        // an element in a partition that isn't its key group
 	CodeDuplicate       Code = "duplicate-key"    // the same key in two partitions
 	CodeShard           Code = "shard"            // a field in a shard that its hash doesn't name
@@ -102,6 +105,7 @@ type Report struct {
 	Errors     int       `json:"errors"`
 	Warnings   int       `json:"warnings"`
 	Findings   []Finding `json:"findings"`
+	NotLooked  []string  `json:"notLookedAt" doc:"what was not looked at, each with the reason"`
 }
 
 // OK reports that there is neither an error nor a warning.
@@ -125,6 +129,7 @@ type Limits struct {
 	Where     int           // places that a finding names; 10
 	BigBytes  int64         // from which size on a key is big; 64 MiB
 	IdleAfter time.Duration // how long nobody may touch any key; 1h
+	IdleWatch time.Duration // how long a job must be watched without a write to be called idle; 3s
 	HotFreq   int           // from which OBJECT FREQ on a key is hot; 200
 	HotWrites int           // elements of a key written while it is watched; 10000
 	Full      float64       // part of maxmemory, or of the machine, that is too much; 0.85
@@ -152,6 +157,9 @@ func (l Limits) or() Limits {
 	}
 	if l.IdleAfter == 0 {
 		l.IdleAfter = time.Hour
+	}
+	if l.IdleWatch == 0 {
+		l.IdleWatch = 3 * time.Second
 	}
 	if l.Full == 0 {
 		l.Full = 0.85
@@ -190,6 +198,7 @@ func Examine(ctx context.Context, store Store, req Request) (Report, error) {
 	r := Report{
 		Job: req.Job.Name, Server: store.Server(), At: began.UTC(),
 		Keys: e.keys, Indexed: e.indexed, Elements: e.places.elements, Findings: e.found.sorted(),
+		NotLooked: append([]string{}, e.unlooked...),
 	}
 	for _, f := range r.Findings {
 		switch f.Severity {
@@ -226,7 +235,8 @@ func (f *findings) say(code Code, severity Severity, where, format string, args 
 	f.put(code, severity, fmt.Sprintf(format, args...), where, 1)
 }
 
-func (f *findings) put(code Code, severity Severity, what, where string, n uint64) {
+// put counts n more places, one of them where, and gives the finding.
+func (f *findings) put(code Code, severity Severity, what, where string, n uint64) *Finding {
 	k := findingKey{code, severity, what}
 	x := f.byKey[k]
 	if x == nil {
@@ -236,17 +246,23 @@ func (f *findings) put(code Code, severity Severity, what, where string, n uint6
 	}
 	x.Count += n
 	if where == "" {
-		return
+		return x
 	}
 	where = readable(where)
 	for _, known := range x.Where {
 		if known == where {
-			return
+			return x
 		}
 	}
 	if len(x.Where) < f.most {
 		x.Where = append(x.Where, where)
 	}
+	return x
+}
+
+// drop forgets the findings of some codes.
+func (f *findings) drop(codes ...Code) {
+	maps.DeleteFunc(f.byKey, func(k findingKey, _ *Finding) bool { return slices.Contains(codes, k.code) })
 }
 
 // sorted gives the worst first.

@@ -28,7 +28,9 @@ type exam struct {
 	shards        *shards
 	sisters       *sisters
 	nested        nested
-	current       place // of the key whose elements come
+	own           *ownKeys
+	unlooked      []string // what was not looked at, and why
+	current       place    // of the key whose elements come
 }
 
 var _ statebackend.InspectSink = (*exam)(nil)
@@ -43,13 +45,18 @@ func newExam(req Request) *exam {
 		shards:  &shards{found: f, where: limits.Where, most: limits.Sample, states: limits.States, byState: map[stateID]*sharding{}},
 		sisters: &sisters{found: f, most: limits.States, where: limits.Where, byState: map[stateID]*family{}},
 		nested:  nested{found: f},
+		own:     newOwnKeys(req.Job, f),
 	}
 }
 
 // look reads the job's own keys.
 func (e *exam) look(ctx context.Context, store Store) error {
 	g, err := store.Look(ctx, e.req.Job)
-	if errors.Is(err, statebackend.ErrDamaged) || errors.Is(err, statebackend.ErrWrongType) {
+	if errors.Is(err, statebackend.ErrWrongType) && !errors.Is(err, statebackend.ErrDamaged) {
+		e.own.general = err.Error()
+		return nil
+	}
+	if errors.Is(err, statebackend.ErrDamaged) {
 		e.found.say(CodeBookkeeping, Error, e.req.Job.Root(), "the job's own keys are damaged: %v", err)
 		return nil
 	}
@@ -77,6 +84,7 @@ func (e *exam) Key(k statebackend.KeyFacts) (bool, error) {
 		return false, nil
 	}
 	if !job.Owns(k.Name) {
+		e.own.take(name, k.Type)
 		if k.ExpireAt != 0 && !e.mayExpire(name) {
 			e.found.say(CodeExpiry, Error, name, "bookkeeping of the job expires at %s", instant(k.ExpireAt))
 		}
@@ -174,10 +182,16 @@ func (e *exam) Element(member []byte) error {
 	return nil
 }
 
-// Name is called for each name of the index.
+// Name is called for each name of the index or the registry.
 func (e *exam) Name(n statebackend.NameFacts) error {
-	e.indexed++
 	name := string(n.Name)
+	if n.Unlisted {
+		if !n.Exists { // of a key that is there it is told that the index lacks it
+			e.found.add(CodeSchemaStale, Warning, name)
+		}
+		return nil
+	}
+	e.indexed++
 	if !e.req.Job.Owns(n.Name) {
 		e.found.add(CodeForeignName, Warning, name)
 		return nil
@@ -204,6 +218,7 @@ func (e *exam) finish(seen statebackend.Inspection) {
 	e.hotWrites(seen.Activity)
 	e.idle(seen.Activity)
 	e.server(seen.Server)
+	e.own.finish(e.req.Job, seen.Broken)
 	for _, u := range seen.Untold {
 		e.found.say(CodeUntold, Info, "", "not known: %s", u)
 	}

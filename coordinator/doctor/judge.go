@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"time"
 
 	"keyframe/statebackend"
 )
@@ -20,8 +19,19 @@ type sisters struct {
 }
 
 type family struct {
-	with, without uint64
-	names         []string // with an expiry
+	with, without side
+}
+
+// side are the keys of a state that expire, or that don't.
+type side struct {
+	n     uint64
+	names []string // some of them
+}
+
+func (s *side) take(name string, most int) {
+	if s.n++; len(s.names) < most {
+		s.names = append(s.names, name)
+	}
 }
 
 func (s *sisters) take(p statebackend.Parsed, k statebackend.KeyFacts, name string) {
@@ -36,28 +46,53 @@ func (s *sisters) take(p statebackend.Parsed, k statebackend.KeyFacts, name stri
 		s.byState[id] = f
 	}
 	if k.ExpireAt == 0 {
-		f.without++
+		f.without.take(name, s.where)
 		return
 	}
-	f.with++
-	if len(f.names) < s.where {
-		f.names = append(f.names, name)
-	}
+	f.with.take(name, s.where)
 }
+
+// fewAre is what part of a family is few enough to be the odd ones for certain.
+const fewAre = 4
+
+// What to do about sisters of which some expire.
+const (
+	adviseForever = "if nobody meant it, take the expiry away from these: PERSIST KEY; if the state is meant to expire, give the others one"
+	adviseExpire  = "if the state is meant to expire, give these the expiry that their sisters have: PEXPIREAT KEY MILLISECONDS (PEXPIRETIME shows a sister's); " +
+		"if it is not, take the expiry away from the others: PERSIST KEY"
+	adviseUnclear = "which of them are odd can't be told by their numbers: if the state is not meant to expire, PERSIST those that do; if it is, give the others an expiry with PEXPIREAT"
+	whyForever    = "the others go when their time has come; these stay for ever, and take memory after nobody needs them"
+)
 
 func (s *sisters) finish() {
 	for id, f := range s.byState {
-		if f.with == 0 || f.without == 0 {
-			continue
-		}
-		what := fmt.Sprintf("%d keys of state %s expire, and %d have no expiry", f.with, readable(id.String()), f.without)
-		s.found.put(CodeExpiry, Warning, what, "", f.with)
-		for _, name := range f.names {
-			s.found.put(CodeExpiry, Warning, what, name, 0)
+		if f.with.n > 0 && f.without.n > 0 {
+			s.tell(id, f)
 		}
 	}
 	if s.left > 0 {
 		s.found.put(CodeBounded, Info, fmt.Sprintf("%s: keys of more than %d states were not compared", CodeExpiry, s.most), "", s.left)
+	}
+}
+
+// tell names the smaller side, which is the odd one where it is small.
+func (s *sisters) tell(id stateID, f *family) {
+	state := readable(id.String())
+	what := fmt.Sprintf("%d keys of state %s expire, and %d have no expiry", f.with.n, state, f.without.n)
+	odd, advice, why := f.with, adviseForever, ""
+	if f.without.n < f.with.n {
+		what = fmt.Sprintf("%d keys of state %s have no expiry, and %d expire", f.without.n, state, f.with.n)
+		odd, advice, why = f.without, adviseExpire, whyForever
+	}
+	if odd.n*fewAre > f.with.n+f.without.n {
+		advice, why = adviseUnclear, ""
+	}
+	x := s.found.put(CodeExpiry, Warning, what, "", odd.n)
+	if x.Remedy = advice; why != "" {
+		x.Why = why
+	}
+	for _, name := range odd.names {
+		s.found.put(CodeExpiry, Warning, what, name, 0)
 	}
 }
 
@@ -91,58 +126,6 @@ func (t *topKeys) tell(f *findings, code Code, severity Severity, what, figure s
 			n = t.n - uint64(len(t.top)) + 1 // those that aren't kept
 		}
 		f.put(code, severity, what, k.name+fmt.Sprintf(figure, k.figure), n)
-	}
-}
-
-// hotWrites tells of keys that were written much: while they were watched, and
-// while the newest checkpoint was taken.
-func (e *exam) hotWrites(a statebackend.Activity) {
-	what := fmt.Sprintf("keys with %d elements or more written while they were watched, by the tracking of writes", e.limits.HotWrites)
-	for _, k := range a.Keys {
-		if k.Elements >= e.limits.HotWrites {
-			e.found.put(CodeHotKey, Info, what, k.Name, 1)
-		}
-	}
-	if e.req.Last == nil {
-		return
-	}
-	what = fmt.Sprintf("keys that were written faster than checkpoint %d could read them", e.req.Last.ID)
-	for _, k := range e.req.Last.Hot {
-		e.found.put(CodeHotKey, Warning, what, k.Key, 1)
-	}
-}
-
-// idle tells of a job that nobody writes: its input waits and no consumer
-// takes it, or none of its keys was used for long.
-func (e *exam) idle(a statebackend.Activity) {
-	if e.state == 0 || a.By == statebackend.ByTracking && a.Writes {
-		return
-	}
-	judged := "whether anybody writes could not be seen"
-	switch {
-	case a.By == statebackend.ByTracking:
-		judged = "none of its keys was written while watched, by the tracking of writes"
-	case a.By == statebackend.ByServer && !a.Writes:
-		judged = "the server executed no write while watched, by its own count"
-	case a.By == statebackend.ByServer:
-		judged = "others write to the server"
-	}
-	var waiting []string
-	moved := false
-	for _, s := range a.Sources {
-		moved = moved || s.Moved
-		if s.Unread > 0 {
-			waiting = append(waiting, fmt.Sprintf("%s (group %s)", s.Stream, s.Group))
-		}
-	}
-	if len(waiting) > 0 && !moved {
-		what := fmt.Sprintf("input waits and no consumer took any while watched; %s", judged)
-		for _, w := range waiting {
-			e.found.put(CodeIdle, Warning, what, w, 1)
-		}
-	}
-	if e.untouched >= e.limits.IdleAfter {
-		e.found.say(CodeIdle, Warning, e.req.Job.Root(), "no key of the job was read or written for %s or longer, by OBJECT IDLETIME; %s", e.untouched.Round(time.Second), judged)
 	}
 }
 

@@ -65,6 +65,11 @@ var harms = []harm{
 		p.cmd(statebackend.OpRPush, key, "1")
 		return one(CodeSchemaMalformed, key)
 	}},
+	{"schema stale", func(p *patient, i int) map[Code][]string {
+		key := p.job.StateKey(p.in(1), fmt.Sprint("gone", i))
+		p.cmd(statebackend.OpHSet, p.job.Registry(), key, "java.lang.String|1")
+		return one(CodeSchemaStale, key)
+	}},
 	{"value moved", func(p *patient, i int) map[Code][]string {
 		to := p.job.StateKey(p.wrong(i), "mean")
 		p.cmd(statebackend.OpHDel, p.job.StateKey(p.at(i), "mean"), string(airport(i)))

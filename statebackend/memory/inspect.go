@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -31,7 +32,12 @@ func (s *Store) Inspect(ctx context.Context, req statebackend.InspectRequest, to
 			return statebackend.Inspection{}, err
 		}
 	}
-	if err := s.tellIndex(ctx, req.Job, to); err != nil {
+	broken, err := s.tellIndex(ctx, req.Job, to)
+	if err != nil {
+		return statebackend.Inspection{}, err
+	}
+	more, err := s.tellRegistry(ctx, req.Job, to)
+	if err != nil {
 		return statebackend.Inspection{}, err
 	}
 	timer := time.NewTimer(req.Watch - time.Since(began))
@@ -45,8 +51,8 @@ func (s *Store) Inspect(ctx context.Context, req statebackend.InspectRequest, to
 	if err != nil {
 		return statebackend.Inspection{}, err
 	}
-	return statebackend.Inspection{Activity: statebackend.Activity{
-		Over: time.Since(began), By: statebackend.ByTracking, Writes: !slices.EqualFunc(state(req.Job, before), state(req.Job, after), sameObject),
+	return statebackend.Inspection{Broken: append(broken, more...), Activity: statebackend.Activity{
+		Over: time.Since(began), By: statebackend.ByTracking, Unheard: "the memory store doesn't count them", Writes: !slices.EqualFunc(state(req.Job, before), state(req.Job, after), sameObject),
 	}}, nil
 }
 
@@ -107,17 +113,13 @@ func tell(k seen, to statebackend.InspectSink) error {
 }
 
 // tellIndex tells of the names of the index as they are now.
-func (s *Store) tellIndex(ctx context.Context, job statebackend.Job, to statebackend.InspectSink) error {
-	if err := s.lock(ctx); err != nil {
-		return err
-	}
-	index, err := s.typed(job.Index(), snapshot.TypeSet)
-	if index != nil {
-		index.frozen = true
-	}
-	s.mu.Unlock()
-	if err != nil || index == nil {
-		return readError(job.Index(), err)
+func (s *Store) tellIndex(ctx context.Context, job statebackend.Job, to statebackend.InspectSink) ([]statebackend.BrokenKey, error) {
+	index, err := s.hold(ctx, job.Index(), snapshot.TypeSet)
+	switch {
+	case errors.Is(err, statebackend.ErrWrongType):
+		return []statebackend.BrokenKey{{Name: job.Index(), Need: "set", For: "the names of the index"}}, nil
+	case err != nil || index == nil:
+		return nil, readError(job.Index(), err)
 	}
 	for e := range index.elements() {
 		n, err := s.nameFacts(ctx, job, string(e.Value))
@@ -125,10 +127,55 @@ func (s *Store) tellIndex(ctx context.Context, job statebackend.Job, to statebac
 			err = to.Name(n)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return nil, nil
+}
+
+// tellRegistry tells of the names that only the registry has.
+func (s *Store) tellRegistry(ctx context.Context, job statebackend.Job, to statebackend.InspectSink) ([]statebackend.BrokenKey, error) {
+	registry, err := s.hold(ctx, job.Registry(), snapshot.TypeHash)
+	switch {
+	case errors.Is(err, statebackend.ErrWrongType):
+		return []statebackend.BrokenKey{{Name: job.Registry(), Need: "hash", For: "the schemas of the state"}}, nil
+	case err != nil || registry == nil:
+		return nil, readError(job.Registry(), err)
+	}
+	index, err := s.hold(ctx, job.Index(), snapshot.TypeSet)
+	if err != nil {
+		return nil, nil // it was told of, or comes again
+	}
+	for e := range registry.elements() {
+		if index != nil {
+			if _, listed := index.hash.get(string(e.Field)); listed {
+				continue
+			}
+		}
+		n, err := s.nameFacts(ctx, job, string(e.Field))
+		if err == nil {
+			n.Unlisted = true
+			err = to.Name(n)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// hold gives a key of a type as it is now, which nobody changes any more; nil
+// when it isn't there.
+func (s *Store) hold(ctx context.Context, key string, typ snapshot.KeyType) (*object, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	o, err := s.typed(key, typ)
+	if o != nil {
+		o.frozen = true
+	}
+	return o, err
 }
 
 func (s *Store) nameFacts(ctx context.Context, job statebackend.Job, name string) (statebackend.NameFacts, error) {

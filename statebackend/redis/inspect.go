@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ type inspection struct {
 	exact   bool // the server knows PEXPIRETIME
 	lfu     bool // and counts accesses instead of keeping their time
 	untold  map[string]string
+	broken  []statebackend.BrokenKey
 	order   []string // of untold
 	element pager
 }
@@ -84,9 +86,13 @@ func (in *inspection) run() (statebackend.Inspection, error) {
 	if err := in.names(); err != nil {
 		return all, err
 	}
+	if err := in.registry(); err != nil {
+		return all, err
+	}
 	if all.Activity, err = in.endWatch(watch); err != nil {
 		return all, err
 	}
+	all.Broken = in.broken
 	for _, what := range in.order {
 		all.Untold = append(all.Untold, what+": "+in.untold[what])
 	}
@@ -100,6 +106,14 @@ func (in *inspection) unable(what string, why error) {
 	}
 	in.untold[what] = why.Error()
 	in.order = append(in.order, what)
+}
+
+// wrong notes a key of another type than it must be of, once.
+func (in *inspection) wrong(name, need, what string) {
+	k := statebackend.BrokenKey{Name: name, Need: need, For: what}
+	if !slices.Contains(in.broken, k) {
+		in.broken = append(in.broken, k)
+	}
 }
 
 // maybe is the answer to a question that the server may refuse. nil is a

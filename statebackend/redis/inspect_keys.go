@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -228,6 +229,10 @@ func (in *inspection) elements(name []byte, scan, cursor string, width int64) (s
 func (in *inspection) names() error {
 	for cursor := "0"; ; {
 		names, next, err := in.page("SSCAN", in.req.Job.Index(), cursor, "COUNT", strconv.Itoa(inspectAhead))
+		if errors.Is(err, statebackend.ErrWrongType) {
+			in.wrong(in.req.Job.Index(), "set", "the names of the index")
+			return nil
+		}
 		if err != nil {
 			return err
 		}

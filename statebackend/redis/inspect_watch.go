@@ -1,16 +1,15 @@
 package redis
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 	"time"
 
 	"keyframe/keygroups"
 	"keyframe/statebackend"
 	"keyframe/statebackend/redis/resp"
-	"keyframe/statebackend/redis/track"
 )
 
 // inspectAttach is how long an inspection waits for a tracker that the
@@ -21,20 +20,18 @@ const inspectAttach = 50 * time.Millisecond
 type activity struct {
 	facts   serverFacts
 	began   time.Time
-	watch   track.Watch // nil when nothing tracks fields
+	hearing *hearing
 	sources []statebackend.SourceActivity
 	last    []string // last delivered id of each
 }
 
 func (a *activity) close() {
-	if a.watch != nil {
-		a.watch.Close()
+	if a.hearing != nil {
+		a.hearing.close()
 	}
 }
 
-// beginWatch notes where everything stands. Where the coordinator follows the
-// server's stream of writes anyway, the job's own writes are marked from now
-// on, which costs the server nothing.
+// beginWatch notes where everything stands, and begins to listen.
 func (in *inspection) beginWatch() (*activity, error) {
 	facts, err := askFacts(in.conn)
 	if err != nil {
@@ -44,22 +41,8 @@ func (in *inspection) beginWatch() (*activity, error) {
 	if a.sources, a.last, err = in.readSources(); err != nil {
 		return nil, err
 	}
-	in.b.tracks.mu.Lock()
-	tracker := in.b.tracks.started[track.LevelFields]
-	in.b.tracks.mu.Unlock()
-	if tracker == nil {
-		return a, nil
-	}
-	short, cancel := context.WithTimeout(in.ctx, inspectAttach)
-	defer cancel()
-	if tracker.Attached(short) != nil {
-		return a, nil
-	}
-	w, err := tracker.Watch(in.ctx, track.Scope{DB: in.b.addr.db, Root: in.req.Job.Root()})
-	if err == nil {
-		a.watch = w
-	}
-	return a, nil // without a watch the server's own count is judged
+	a.hearing = in.hear()
+	return a, nil
 }
 
 // endWatch tells what happened since beginWatch.
@@ -79,7 +62,7 @@ func (in *inspection) endWatch(a *activity) (statebackend.Activity, error) {
 	for i := range act.Sources {
 		act.Sources[i].Moved = i >= len(a.last) || a.last[i] != last[i]
 	}
-	if a.watch != nil && in.tracked(a.watch, facts.position, &act) {
+	if in.heard(a.hearing, facts.position, &act) {
 		return act, nil
 	}
 	if a.facts.runID == facts.runID && a.facts.dirty >= 0 && facts.dirty >= 0 {
@@ -88,40 +71,21 @@ func (in *inspection) endWatch(a *activity) (statebackend.Activity, error) {
 	return act, nil
 }
 
-// tracked takes the marks of the watch, when these are known to be all.
-func (in *inspection) tracked(w track.Watch, at track.Position, act *statebackend.Activity) bool {
-	short, cancel := context.WithTimeout(in.ctx, time.Second)
-	defer cancel()
-	if w.Barrier(short, at) != nil {
-		return false
-	}
-	marks := w.Take()
-	if marks.All {
-		return false
-	}
-	act.By = statebackend.ByTracking
-	for name, k := range marks.Keys {
-		if !in.req.Job.Owns([]byte(name)) {
-			continue // bookkeeping, which the coordinator writes
-		}
-		act.Writes = true
-		act.Keys = append(act.Keys, statebackend.WrittenKey{Name: name, Elements: len(k.Fields), Whole: k.Whole})
-	}
-	sort.Slice(act.Keys, func(i, j int) bool {
-		x, y := act.Keys[i], act.Keys[j]
-		return x.Elements > y.Elements || x.Elements == y.Elements && x.Name < y.Name
-	})
-	act.Keys = act.Keys[:min(len(act.Keys), statebackend.MaxWritten)]
-	return true
-}
-
 // readSources tells where the job's consumer groups stand, and the last id
 // that each was given. A stream or a group that is not there is left out.
 func (in *inspection) readSources() (all []statebackend.SourceActivity, last []string, err error) {
 	for _, ref := range in.req.Sources {
 		n, err := in.b.Partitions(in.ctx, ref.Topic)
-		if err != nil {
+		if errors.Is(err, statebackend.ErrWrongType) {
+			in.wrong(sourceMetaKey(ref.Topic), "hash", "the number of partitions of topic "+ref.Topic)
+			continue
+		}
+		if err != nil && (in.ctx.Err() != nil || slices.ContainsFunc(sentinels, func(s error) bool { return errors.Is(err, s) })) {
 			return nil, nil, err
+		}
+		if err != nil {
+			in.unable("the number of partitions of topic "+ref.Topic, err)
+			continue
 		}
 		counted := n > 0
 		if !counted {
@@ -153,6 +117,10 @@ func (in *inspection) readGroup(s *statebackend.SourceActivity) (id string, ther
 	groups, err := in.conn.Call(headLimit, "XINFO", "GROUPS", s.Stream)
 	if err != nil && isReply(err) && strings.Contains(err.Error(), "no such key") {
 		return "", false, nil
+	}
+	if resp.IsCode(err, "WRONGTYPE") {
+		in.wrong(s.Stream, "stream", "the job's consumer group in it")
+		return "", true, nil
 	}
 	if err != nil {
 		return "", false, in.b.mapError(err, "XINFO GROUPS "+s.Stream)

@@ -162,6 +162,7 @@ func (w *fieldsWatch) key(name []byte) *Key {
 		w.keys[string(name)] = k
 		w.bytes += len(name) + nameCost
 	}
+	k.Writes++
 	return k
 }
 

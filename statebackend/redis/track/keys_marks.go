@@ -20,7 +20,8 @@ func (m *keyMarks) add(name []byte) {
 	if m.marks.All {
 		return
 	}
-	if _, ok := m.marks.Keys[string(name)]; ok {
+	if k, ok := m.marks.Keys[string(name)]; ok {
+		k.Writes++
 		return
 	}
 	m.size += len(name) + keyNameCost
@@ -36,7 +37,7 @@ func (m *keyMarks) add(name []byte) {
 	}
 	k := &m.slab[0]
 	m.slab = m.slab[1:]
-	k.Whole = true
+	k.Whole, k.Writes = true, 1
 	m.marks.Keys[string(name)] = k
 }
 

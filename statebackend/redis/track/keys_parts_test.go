@@ -78,7 +78,7 @@ func TestKeyMarksAreBounded(t *testing.T) {
 		got := m.take()
 		require.Len(t, got.Keys, 300)
 		for i := range 300 {
-			require.Equal(t, &Key{Whole: true}, got.Keys[fmt.Sprintf("k:%03d", i)])
+			require.Equal(t, &Key{Whole: true, Writes: 2}, got.Keys[fmt.Sprintf("k:%03d", i)])
 		}
 	}
 	for i := range 301 {

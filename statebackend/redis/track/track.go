@@ -110,6 +110,11 @@ type Key struct {
 	// and its expiry may have changed whatever the marks are. None, and not
 	// Whole: only its expiry may have changed.
 	Fields map[string]struct{}
+	// Writes is how often the key was written, as finely as the level tells:
+	// commands for LevelFields (an argument that only looks like the key's name
+	// counts too), announcements for LevelKeys, which are one at most for each
+	// turn of the server's event loop. 0 when it isn't known.
+	Writes uint64
 
 	family family // of the commands that wrote Fields
 	bytes  int    // of the names in Fields
@@ -142,6 +147,7 @@ func (m *Marks) Merge(other Marks) {
 		switch {
 		case to == nil:
 			m.Keys[name] = from.clone()
+			continue
 		case to.Whole:
 		case from.Whole, from.mixes(to.family):
 			to.Whole, to.Fields = true, nil
@@ -149,11 +155,12 @@ func (m *Marks) Merge(other Marks) {
 			to.family = max(to.family, from.family)
 			to.add(from.Fields)
 		}
+		to.Writes += from.Writes
 	}
 }
 
 func (k *Key) clone() *Key {
-	c := &Key{Whole: k.Whole, family: k.family}
+	c := &Key{Whole: k.Whole, Writes: k.Writes, family: k.family}
 	c.add(k.Fields)
 	return c
 }
