@@ -68,6 +68,8 @@ const leastCompactAbove = 1.5
 func (s Store) check(l *list) {
 	if s.Path == "" {
 		l.add("store.path", text(s.Path), "give the path of the checkpoint store's file, such as keyframe.db")
+	} else {
+		s.checkPlace(l)
 	}
 	// So that NaN is refused too.
 	if s.CompactAbove != 0 && !(s.CompactAbove >= leastCompactAbove && s.CompactAbove <= math.MaxFloat64) {
@@ -78,7 +80,8 @@ func (s Store) check(l *list) {
 	s.CheckCopies.check(l)
 }
 
-// checkCopies looks at the paths only: a directory may be away for a while.
+// checkCopies looks at the paths, and at what is there: a directory may be away
+// for a while.
 func (s Store) checkCopies(l *list) {
 	seen := map[string]int{}
 	for i, c := range s.Copies {
@@ -93,6 +96,7 @@ func (s Store) checkCopies(l *list) {
 			continue
 		}
 		seen[path] = i
+		checkDir(l, field, path)
 	}
 }
 
