@@ -61,15 +61,14 @@ const (
 
 // Coordinator owns the jobs. Safe for concurrent use.
 type Coordinator struct {
-	opts   Options
-	ops    operations
-	store  *upkeep
-	copies *copies.Keeper // nil when there are none
-	drills *drills
-	seq    atomic.Uint64
-	// storeTold: that the store has stopped.
-	storeTold atomic.Bool
-	tag       string // makes operation ids of two runs differ
+	opts      Options
+	ops       operations
+	store     *upkeep
+	copies    *copies.Keeper // nil when there are none
+	drills    *drills
+	seq       atomic.Uint64
+	storeSays atomic.Pointer[string] // what was told of a store that has stopped
+	tag       string                 // makes operation ids of two runs differ
 
 	mu      sync.Mutex
 	jobs    map[string]*job
@@ -101,6 +100,7 @@ func New(o Options) *Coordinator {
 	c.opts.Lease.TTL = cmp.Or(o.Lease.TTL, DefaultLeaseTTL)
 	c.opts.Lease.Owner.ID = randomID(8)
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	c.opts.Journal = newLasting(o.Journal, c.storeErr)
 	c.useCopies()
 	return c
 }

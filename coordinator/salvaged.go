@@ -108,7 +108,13 @@ func (c *Coordinator) storeErr() error {
 
 // hearStore tells once that the store has stopped.
 func (c *Coordinator) hearStore() {
-	if err := c.storeErr(); err != nil && c.storeTold.CompareAndSwap(false, true) {
-		c.emit(Event{Kind: EventStoreStopped, Message: "no checkpoint is stored any more: " + err.Error()})
+	err := c.storeErr()
+	if err == nil {
+		c.storeSays.Store(nil) // a folder that could not be looked into can be again
+		return
+	}
+	text := "no checkpoint is stored any more: " + err.Error()
+	if c.storeSays.Swap(&text) == nil {
+		c.emit(Event{Kind: EventStoreStopped, Message: text})
 	}
 }

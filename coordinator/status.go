@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"slices"
 	"time"
 
 	"keyframe/coordinator/config"
@@ -55,6 +56,9 @@ func (j *job) view() JobStatus {
 		Parallelism: j.parallel, MaxParallelism: j.spec.MaxParallelism, Epoch: j.epoch, Leader: j.leaderLocked(),
 		SkippedTicks: j.skipped, Failures: j.failures, Last: j.last, Good: j.good,
 		Recovery: j.recovery.status(), Head: j.headLocked(), InDoubt: j.shrink.inDoubt(),
+	}
+	if text := j.c.storeSays.Load(); text != nil && s.Health.State != HealthStore {
+		s.Health.Warnings = append(slices.Clip(s.Health.Warnings), *text)
 	}
 	j.silenceLocked(&s)
 	// A parallelism that the rule refuses was refused before it got here.

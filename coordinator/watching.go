@@ -82,7 +82,7 @@ func (j *job) learnOnce(ctx context.Context) (done bool, err error) {
 	j.mu.Unlock()
 	history, err := j.c.opts.Store.List(ctx, name)
 	if err != nil {
-		return false, fmt.Errorf("list checkpoints of %q: %w", name, err)
+		return false, fmt.Errorf("list checkpoints of %q: %w", name, storeTrouble(err))
 	}
 	var last, good *snapshot.Checkpoint
 	failures := uint64(0)
@@ -315,7 +315,10 @@ func (j *job) adopt(ctx context.Context, g statebackend.Glimpse) (statebackend.R
 }
 
 func healthOf(err error) HealthState {
+	var store storeError
 	switch {
+	case errors.As(err, &store):
+		return HealthStore
 	case errors.Is(err, statebackend.ErrPermission), errors.Is(err, statebackend.ErrAuth), errors.Is(err, statebackend.ErrWrongType), errors.Is(err, statebackend.ErrReadOnly):
 		return HealthDenied
 	case isUnreachable(err):

@@ -212,13 +212,23 @@ func (db *DB) prepare(ctx context.Context) error {
 // Path is the file's path, as it was given to Open.
 func (db *DB) Path() string { return db.path }
 
-// Err gives the error that stopped the store (a disk that failed), nil while
-// it works. After one, only a restart helps.
+// Err gives the error that stopped the store (a disk that failed, a file that
+// was removed), nil while it works. After one, only a restart helps. It looks
+// whether the path still leads to the file, which otherwise only the next
+// commit would find out.
 func (db *DB) Err() error {
 	if b := db.broken.Load(); b != nil {
 		return b.err
 	}
-	return nil
+	// Who writes looks too, or is putting a compacted file in its place.
+	if !db.writing.TryLock() {
+		return nil
+	}
+	defer db.writing.Unlock()
+	if db.ending.Err() != nil {
+		return nil // closed
+	}
+	return db.stillThere()
 }
 
 // Close lets go of the file, after the transactions under way. It writes

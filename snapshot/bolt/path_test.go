@@ -171,3 +171,24 @@ func TestAnotherNameOfTheFileIsNoLoss(t *testing.T) {
 	storetest.MustTake(t, f.db, storetest.Attempt("flights"), storetest.Keys("s", 200))
 	storetest.MustBeClean(t, f.db)
 }
+
+// TestAPathThatIsLostIsNoticedWithoutAWrite: who asks how the store is learns
+// it, and reads go on.
+func TestAPathThatIsLostIsNoticedWithoutAWrite(t *testing.T) {
+	for name, test := range lostPaths {
+		t.Run(name, func(t *testing.T) {
+			f := inFolder(t)
+			require.NoError(t, f.db.Journal().Put(t.Context(), "b", "k", []byte("v")))
+			require.NoError(t, f.db.Err())
+			test.lose(t, f.path)
+			require.ErrorContains(t, f.db.Err(), test.says)
+			stats, err := f.db.Stats(t.Context())
+			require.NoError(t, err)
+			require.Contains(t, stats.Stopped, test.says)
+			value, ok, err := f.db.Journal().Get(t.Context(), "b", "k")
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.Equal(t, "v", string(value))
+		})
+	}
+}
