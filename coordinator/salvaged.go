@@ -17,8 +17,11 @@ type Salvage struct {
 	File string    `json:"file"` // the damaged one, kept aside
 	At   time.Time `json:"at"`   // zero when nothing but the file is known
 	// Now says that it was this start.
-	Now  bool                  `json:"-"`
-	Jobs map[string]SalvagedOf `json:"jobs"`
+	Now bool `json:"-"`
+	// Nothing says that nothing of a store was found in the file, and that the
+	// new one began empty.
+	Nothing bool                  `json:"nothing,omitempty"`
+	Jobs    map[string]SalvagedOf `json:"jobs"`
 }
 
 // SalvagedOf is what became of one job's checkpoints.
@@ -35,9 +38,28 @@ func (s Salvage) left() bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
+// lostText is text where nothing was found.
+func (s Salvage) lostText(job string, copies []string) string {
+	from := "an exported file or a backup (store.copies is not configured)"
+	dir := "FILE"
+	if len(copies) > 0 {
+		from, dir = "the copies in "+strings.Join(copies, ", "), copies[0]
+	}
+	if job == "" {
+		job = "JOB"
+	}
+	return fmt.Sprintf("the checkpoint store was found damaged at %s, and nothing could be saved: the store began anew, empty, and no checkpoint from before is in it; "+
+		"the damaged file is kept as %s: bring checkpoints back from %s by `coordinator checkpoint import -f %s`, or the state by `coordinator restore %s --from %s`, "+
+		"check the disk, and then move the damaged file to another folder, which ends this warning",
+		s.At.UTC().Format(time.RFC3339), s.File, from, dir, job, dir)
+}
+
 // text says what was salvaged of a job ("" for all), where the rest is, and what
-// to do.
-func (s Salvage) text(job string) string {
+// to do. copies are the directories that second copies lie in.
+func (s Salvage) text(job string, copies []string) string {
+	if s.Nothing {
+		return s.lostText(job, copies)
+	}
 	var all SalvagedOf
 	for name, of := range s.Jobs {
 		if job == "" || job == name {
@@ -78,7 +100,7 @@ func idList(all []snapshot.ID) string {
 func (c *Coordinator) tellSalvaged() {
 	for _, s := range c.opts.Salvaged {
 		if s.Now {
-			c.emit(Event{Kind: EventStoreSalvaged, Reason: s.File, Message: s.text("")})
+			c.emit(Event{Kind: EventStoreSalvaged, Reason: s.File, Message: s.text("", c.opts.Copies)})
 		}
 	}
 }
@@ -87,7 +109,7 @@ func (c *Coordinator) tellSalvaged() {
 func (c *Coordinator) salvageWarnings(job string) (all []string) {
 	for _, s := range c.opts.Salvaged {
 		if s.left() {
-			all = append(all, s.text(job))
+			all = append(all, s.text(job, c.opts.Copies))
 		}
 	}
 	return all

@@ -20,8 +20,9 @@ import (
 )
 
 // openWhole opens the store for the daemon. A damaged one is replaced by a new
-// store with all that is whole in it, and kept aside, or refused, as the
-// configuration says. The state in Redis has nothing to do with it.
+// store with all that is whole in it (an empty one when nothing is), and kept
+// aside, or refused, as the configuration says. The state in Redis has nothing to
+// do with it.
 func openWhole(ctx context.Context, log hclog.Logger, s config.Store) (*bolt.DB, []coordinator.Salvage, error) {
 	if err := neverSilentlyNew(s.Path); err != nil {
 		return nil, nil, err
@@ -45,15 +46,20 @@ func openWhole(ctx context.Context, log hclog.Logger, s config.Store) (*bolt.DB,
 func replaceDamaged(ctx context.Context, log hclog.Logger, s config.Store, err error) (*bolt.DB, coordinator.Salvage, error) {
 	var now coordinator.Salvage
 	if s.OnDamage == config.DamageRefuse {
-		return nil, now, fault.Wrap(err, fault.Corrupt, byHand(s.Path), "store.onDamage is refuse")
+		return nil, now, fault.Wrap(err, fault.Corrupt, refusedHint(s, err), "store.onDamage is refuse")
 	}
 	log.Error("the checkpoint store is damaged; what is whole in it is salvaged now, and the file is kept", "store", s.Path, "damage", err.Error())
 	began := time.Now()
 	report, aside, salvageErr := bolt.Replace(ctx, s.Path, began, tellProgress(log))
 	if salvageErr != nil {
-		return nil, now, fault.Wrap(errors.Join(err, salvageErr), fault.Corrupt, byHand(s.Path), "the store is damaged and could not be salvaged; it is left as it is")
+		return nil, now, fault.Wrap(errors.Join(err, salvageErr), fault.Corrupt, unsalvagedHint(s), "the store is damaged and could not be salvaged; it is left as it is")
 	}
 	tellSalvaged(log, report)
+	if report.Nothing {
+		log.Error("nothing could be saved: an empty store was begun in the place of the damaged one, whose file is kept; "+fromCopies(s), "store", s.Path, "aside", aside)
+		db, err := openStore(ctx, s.Path)
+		return db, salvageOf(report, aside, began), err
+	}
 	log.Error("the damaged store is replaced: look at what was lost before anything else; the damaged file is never deleted by the coordinator",
 		"store", s.Path, "aside", aside, "checkpoints", len(report.Checkpoints)-report.Lost(), "lost", report.Lost(), "took", time.Since(began).Round(time.Millisecond).String())
 	db, err := openStore(ctx, s.Path)
@@ -78,10 +84,30 @@ func neverSilentlyNew(path string) error {
 		"there is no store at %s, but a damaged one was kept aside as %s: to begin anew would leave its checkpoints behind", path, newest)
 }
 
-// byHand is what a person does about a damaged store.
-func byHand(path string) string {
+// refusedHint is what a person does about a damaged store that is not to be
+// replaced.
+func refusedHint(s config.Store, err error) string {
+	if errors.Is(err, bolt.ErrNothing) {
+		return fmt.Sprintf("put a backup in its place; or begin with an empty store: mv %[1]s %[1]s.lost, or set store.onDamage to salvage, which does so; then %[2]s", s.Path, fromCopies(s))
+	}
 	return fmt.Sprintf("with the coordinator stopped: coordinator store salvage %[1]s -f %[1]s.new && mv %[1]s %[1]s.damaged-by-hand && mv %[1]s.new %[1]s; "+
-		"or put a backup in its place; or set store.onDamage to salvage", path)
+		"or put a backup in its place; or set store.onDamage to salvage", s.Path)
+}
+
+// unsalvagedHint is what a person does where the salvage itself has failed,
+// which is mostly a matter of the disk.
+func unsalvagedHint(s config.Store) string {
+	return fmt.Sprintf("see that the disk has room and can be read, and start again; or put a backup in its place; "+
+		"or begin with an empty store: mv %[1]s %[1]s.lost; then %[2]s", s.Path, fromCopies(s))
+}
+
+// fromCopies says where checkpoints come from that the store has lost.
+func fromCopies(s config.Store) string {
+	from := "FILE-OR-DIRECTORY (store.copies is not configured: only exports and backups have them)"
+	if all := s.CopyPaths(); len(all) > 0 {
+		from = all[0] + " (from store.copies)"
+	}
+	return "bring checkpoints back by `coordinator checkpoint import -f FROM`, or a job's state by `coordinator restore JOB --from FROM`, where FROM is " + from
 }
 
 // tellProgress logs how far a salvage is, every ten seconds.

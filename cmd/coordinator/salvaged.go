@@ -18,7 +18,7 @@ const bucketSalvages = "salvages"
 
 // salvageOf is what a report says, job by job.
 func salvageOf(report bolt.SalvageReport, aside string, at time.Time) coordinator.Salvage {
-	s := coordinator.Salvage{File: aside, At: at, Now: true, Jobs: map[string]coordinator.SalvagedOf{}}
+	s := coordinator.Salvage{File: aside, At: at, Now: true, Nothing: report.Nothing, Jobs: map[string]coordinator.SalvagedOf{}}
 	for _, c := range report.Checkpoints {
 		of := s.Jobs[c.Job]
 		switch {

@@ -22,6 +22,13 @@ func scriptZero(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(f.Close())
 }
 
+// truncate FILE BYTES cuts a file off.
+func scriptTruncate(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.ParseInt(args[1], 10, 64)
+	ts.Check(err)
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), n))
+}
+
 // aside STORE FILE requires that one damaged file was kept aside beside a store,
 // and that it is that file byte for byte.
 func scriptAside(ts *testscript.TestScript, _ bool, args []string) {

@@ -35,7 +35,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"redis": scriptRedis, "state": scriptState, "digest": scriptDigest, "same": scriptSame,
 			"code": scriptCode, "await": scriptAwait, "json": scriptJSON, "jsonerr": scriptJSONError, "fields": scriptFields, "envsubst": scriptEnv,
-			"zero": scriptZero, "aside": scriptAside, "evict": scriptEvict,
+			"zero": scriptZero, "truncate": scriptTruncate, "aside": scriptAside, "evict": scriptEvict,
 		},
 	})
 }

@@ -60,7 +60,7 @@ var (
 	storeCount    = desc("store_checkpoints", "Completed checkpoints in the store.")
 	storeUp       = desc("store_up", "1 when the store could be asked.")
 	storeWrites   = desc("store_writable", "1 while the store can be written, 0 when it has stopped until the next start.")
-	storeDamaged  = desc("store_damaged_files", "Damaged files of this store that were salvaged and kept aside, and that nobody has moved away.")
+	storeDamaged  = desc("store_damaged_files", "Damaged files of this store that were kept aside, whether or not something of them was salvaged, and that nobody has moved away.")
 	storeInfo     = desc("store_info", "Always 1: where the checkpoints are.", "path")
 )
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"keyframe/internal/crashpoint"
@@ -22,8 +23,9 @@ const asideMark = ".damaged-"
 // is changed before the new store is whole and durable. Then the damaged file
 // gets its second name and the new one is renamed over the first: path never
 // leads to nothing, and a crash at any time leaves the damaged file there or
-// the new store, and the damaged file is never lost. ErrNothing when nothing of
-// a store is found: then nothing is changed.
+// the new store, and the damaged file is never lost. Where nothing of a store is
+// found in it the new store is empty, and the report says so; ErrNothing, and
+// nothing is changed, when the file is plainly another program's.
 func Replace(ctx context.Context, path string, now time.Time, progress func(done, total int64)) (report SalvageReport, aside string, err error) {
 	fail := func(err error) (SalvageReport, string, error) {
 		return report, aside, fmt.Errorf("replace the damaged store %s: %w", path, err)
@@ -42,6 +44,9 @@ func Replace(ctx context.Context, path string, now time.Time, progress func(done
 		return fail(errors.New("another file was put in its place meanwhile: nothing was changed"))
 	}
 	report, tmp, err := salvageApart(ctx, f, real, progress)
+	if errors.Is(err, ErrNothing) {
+		report, tmp, err = beginAnew(ctx, f, real, report, err)
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -98,7 +103,7 @@ func Asides(path string) ([]string, error) {
 	}
 	dir := filepath.Dir(path)
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
 	if err != nil {

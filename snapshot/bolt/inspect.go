@@ -35,15 +35,21 @@ func (db *DB) inspect(ctx context.Context, f *os.File, fresh bool) error {
 // examine walks the pages and names what is wrong with the file.
 func examine(ctx context.Context, f *os.File, size int64) error {
 	if size == 0 {
-		return errors.New("it is empty (0 bytes), which a store never is, and is left as it is: " +
-			"if a store was here, it was cut off: put a copy of it from a backup in its place; to start with a new store, remove the file")
+		return emptied(errors.New("it is empty (0 bytes), which a store never is"))
+	}
+	if what := otherKind(f, size); what != "" {
+		return fmt.Errorf("it is not a Keyframe store but %s, and is left as it is: name another file", what)
 	}
 	s, err := scanFile(ctx, f, size)
 	switch {
 	case errors.Is(err, errNotBolt) && holdsMarks(ctx, f, size):
 		return damaged(fmt.Errorf("%w: neither of its meta pages can be read, and there are checkpoints in it", snapshot.ErrCorrupt))
+	case errors.Is(err, errNotBolt) && isText(f, size):
+		return fmt.Errorf("it is not a Keyframe store but a text, and is left as it is: name another file (%w)", err)
 	case errors.Is(err, errNotBolt):
-		return fmt.Errorf("it is not a Keyframe store, and is left as it is: name another file (%w)", err)
+		return emptied(errors.New("neither of its meta pages can be read"))
+	case errors.Is(err, snapshot.ErrCorrupt) && !holdsMarks(ctx, f, size):
+		return emptied(err)
 	case errors.Is(err, snapshot.ErrCorrupt):
 		return damaged(err)
 	case err != nil:
@@ -64,6 +70,22 @@ func damaged(err error) error {
 		"and start with a copy of it from a backup or with none", err)
 }
 
+// emptied is the error for a file that a store may have been in, and of which
+// nothing is left.
+func emptied(err error) error {
+	if !errors.Is(err, snapshot.ErrCorrupt) {
+		err = fmt.Errorf("%w: %w", snapshot.ErrCorrupt, err)
+	}
+	return fmt.Errorf("%w: %w: the file is left as it is, and the state in Redis is not touched: "+
+		"put a copy of the store from a backup in its place; to start with a new store, remove the file, or keep it aside under another name", err, ErrNothing)
+}
+
+// ofOthers is the error for a bbolt file that isn't ours.
+func (s *scan) ofOthers() error {
+	return fmt.Errorf("it is a bbolt file of another program (its buckets: %.200q), and is left as it is: name another file",
+		strings.Join(s.top, ", "))
+}
+
 // identify holds the file's marks against ours. A bbolt file without any
 // bucket is one whose creation was interrupted, and is as good as new.
 func (s *scan) identify() error {
@@ -71,11 +93,10 @@ func (s *scan) identify() error {
 		return nil
 	}
 	if got, ok := s.meta0[string(keyMagic)]; !ok || string(got) != magic {
-		if len(s.problems) > 0 {
+		if len(s.problems) > 0 && !s.foreign() {
 			return damaged(fmt.Errorf("%w: %s", snapshot.ErrCorrupt, s.problems[0]))
 		}
-		return fmt.Errorf("it is a bbolt file of another program (its buckets: %.200q), and is left as it is: name another file",
-			strings.Join(s.top, ", "))
+		return s.ofOthers()
 	}
 	format := s.meta0[string(keyFormat)]
 	if len(format) != 4 || binary.BigEndian.Uint32(format) == 0 {

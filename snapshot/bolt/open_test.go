@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"os"
 	"os/exec"
@@ -66,13 +67,11 @@ type refused struct {
 
 func foreignFiles(t *testing.T) map[string]refused {
 	return map[string]refused{
-		"nothing":          {nil, nil, "it is empty (0 bytes)"},
 		"text":             {[]byte("redis: {url: redis://127.0.0.1:6379/0}\n"), nil, "not a Keyframe store"},
-		"zeros":            {make([]byte, 64<<10), nil, "not a Keyframe store"},
-		"one byte":         {[]byte{1}, nil, "not a Keyframe store"},
 		"another database": {append([]byte("SQLite format 3\x00"), make([]byte, 40_000)...), nil, "not a Keyframe store"},
-		"bbolt of others": {boltFile(t, func(tx *bbolt.Tx) error { _, err := tx.CreateBucket([]byte("members")); return err }),
+		"bbolt of others": {boltFile(t, others),
 			nil, "bbolt file of another program (its buckets: \"members\")"},
+		"bbolt of others, cut short": {moreWanted(boltFile(t, others)), nil, "bbolt file of another program"},
 		"bbolt with a key like ours": {boltFile(t, func(tx *bbolt.Tx) error {
 			b, err := tx.CreateBucket(bucketMeta)
 			if err != nil {
@@ -81,6 +80,23 @@ func foreignFiles(t *testing.T) map[string]refused {
 			return b.Put(keyMagic, []byte("another program's"))
 		}), nil, "another program"},
 	}
+}
+
+func others(tx *bbolt.Tx) error {
+	_, err := tx.CreateBucket([]byte("members"))
+	return err
+}
+
+// moreWanted has both meta pages of a file say that there were a hundred pages
+// more.
+func moreWanted(b []byte) []byte {
+	for _, meta := range [][]byte{b[pageHeader:], b[os.Getpagesize()+pageHeader:]} {
+		binary.NativeEndian.PutUint64(meta[40:], binary.NativeEndian.Uint64(meta[40:])+100)
+		h := fnv.New64a()
+		_, _ = h.Write(meta[:metaSize-8]) // never fails
+		binary.NativeEndian.PutUint64(meta[metaSize-8:], h.Sum64())
+	}
+	return b
 }
 
 func spoiledStores(t *testing.T) map[string]refused {
@@ -93,6 +109,9 @@ func spoiledStores(t *testing.T) map[string]refused {
 	bothMetas := spoil(os.Getpagesize()+60, 0xff)
 	bothMetas[60] ^= 0xff
 	return map[string]refused{
+		"nothing":        {nil, ErrNothing, "it is empty (0 bytes)"},
+		"zeros":          {make([]byte, 64<<10), ErrNothing, "meta pages"},
+		"one byte":       {good[:1], ErrNothing, "meta pages"},
 		"newer format":   {boltFile(t, withFormat(7)), snapshot.ErrNewerFormat, "has format 7, this version reads up to 1"},
 		"no format":      {boltFile(t, withFormat(0)), snapshot.ErrCorrupt, "format version"},
 		"lost bucket":    {boltFile(t, func(tx *bbolt.Tx) error { _ = layDown(tx); return tx.DeleteBucket(bucketIndex) }), snapshot.ErrCorrupt, "no bucket index"},

@@ -43,6 +43,9 @@ type SalvageReport struct {
 	Written     int        `json:"written"`     // that the new store needs
 	Failed      int        `json:"failed"`      // records of failed attempts
 	Journal     int        `json:"journal"`     // records of the coordinator
+	// Nothing says that nothing of a store was found, and that the new one is
+	// empty: Replace alone makes such a one.
+	Nothing bool `json:"nothing,omitempty"`
 	// Problems are what was found wrong, the first of them.
 	Problems []string `json:"problems"`
 }
@@ -96,7 +99,8 @@ func (r *rescue) look(ctx context.Context, progress func(done, total int64)) err
 	if r.marks.newer > 0 {
 		r.report.Problems = append(r.report.Problems, fmt.Sprintf("%d chunks or manifests are of a newer version, and are left out: upgrade coordinator", r.marks.newer))
 	}
-	if len(r.marks.manifests) == 0 && len(r.marks.chunks) == 0 && len(r.tree.rows) == 0 {
+	// Chunks alone are no checkpoint.
+	if len(r.marks.manifests) == 0 && len(r.tree.rows)+len(r.tree.last)+len(r.tree.journal) == 0 {
 		return ErrNothing
 	}
 	for _, p := range r.places() {

@@ -54,8 +54,8 @@ func findMarks(ctx context.Context, r io.ReaderAt, size int64, progress func(don
 	return m, nil
 }
 
-// holdsMarks reports whether a file has a chunk or a manifest in it. What can't
-// be read has none.
+// holdsMarks reports whether a file has a manifest in it, without which its
+// chunks are nothing. What can't be read has none.
 func holdsMarks(ctx context.Context, r io.ReaderAt, size int64) bool {
 	m := &marks{chunks: map[snapshot.ChunkID]span{}, manifests: map[place][]span{}, highest: map[string]snapshot.ID{}}
 	f := &finder{r: r, size: size, m: m, window: make([]byte, marksWindow)}
@@ -64,7 +64,7 @@ func holdsMarks(ctx context.Context, r io.ReaderAt, size int64) bool {
 		if err != nil {
 			return false
 		}
-		if len(m.chunks)+len(m.manifests)+m.newer > 0 {
+		if len(m.manifests)+m.newer > 0 {
 			return true
 		}
 		at = next

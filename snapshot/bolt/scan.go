@@ -35,6 +35,9 @@ func scanFile(ctx context.Context, r io.ReaderAt, size int64) (*scan, error) {
 		return nil, err
 	}
 	if m.high > uint64(size/m.pageSize) {
+		if err := lookForOthers(ctx, r, m, size); err != nil {
+			return nil, err
+		}
 		return nil, fmt.Errorf("%w: it is cut short: it has %d bytes and needs %d pages of %d",
 			snapshot.ErrCorrupt, size, m.high, m.pageSize)
 	}
