@@ -38,10 +38,12 @@ func TestTorture(t *testing.T) {
 		f := &facts{}
 		findings, err := r.round(rand.New(rand.NewPCG(seed, uint64(round))), f)
 		rounds++
-		for _, one := range findings {
+		for _, one := range findings[:min(len(findings), findingsShown)] {
 			t.Errorf("round %d of seed %d: %s", round, seed, one)
 		}
 		if err != nil || len(findings) > 0 {
+			t.Logf("%d findings", len(findings))
+			r.summary(rounds, time.Since(began))
 			require.NoError(t, err, "round %d of seed %d (%s)", round, seed, f)
 			require.Fail(t, "stopped", "round %d of seed %d: %s", round, seed, f)
 		}
@@ -53,6 +55,10 @@ func TestTorture(t *testing.T) {
 		}
 	}
 }
+
+// findingsShown is how many findings of one round are printed: they repeat for
+// each key.
+const findingsShown = 10
 
 // round draws faults, does them, heals, and looks at everything.
 func (r *rig) round(rng *rand.Rand, f *facts) ([]witness.Finding, error) {
