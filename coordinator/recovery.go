@@ -122,7 +122,7 @@ func (j *job) recoverOnce(ctx context.Context, op *Operation, attempt int) (rest
 	flip := j.flip
 	j.mu.Unlock()
 	var refused *snapshot.Checkpoint
-	for _, cp := range j.trusted(candidates(history, flip)) {
+	for _, cp := range j.trusted(history, flip) {
 		j.announce(cp, refused, attempt)
 		op.expect(cp.Keys, cp.Elements, cp.Bytes)
 		res, err := j.restorer().Run(ctx, restore.Request{Job: spec, Checkpoint: cp.ID, Recovery: true, SameServer: j.sameServer(), Epoch: j.knownEpoch()}, op.progress)

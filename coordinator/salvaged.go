@@ -118,7 +118,7 @@ func (c *Coordinator) salvageWarnings(job string) (all []string) {
 // warnings are what a job's health says beside what a look has seen.
 func (j *job) warnings() []string {
 	name := j.config().Name
-	return slices.Concat(j.c.copyWarnings(name), j.shrinkWarnings(), j.c.salvageWarnings(name))
+	return slices.Concat(j.c.copyWarnings(name), j.c.salvageWarnings(name))
 }
 
 func (c *Coordinator) storeErr() error {

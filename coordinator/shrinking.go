@@ -96,12 +96,13 @@ func heldReason(doubt snapshot.ID) string {
 }
 
 // trustedFirst moves what is in doubt behind all others and keeps the order
-// otherwise.
-func trustedFirst(all []snapshot.Checkpoint) []snapshot.Checkpoint {
+// otherwise. decided is what the last flip put in place (0 for nothing): whoever
+// did that has decided, also where it was in doubt.
+func trustedFirst(all []snapshot.Checkpoint, decided snapshot.ID) []snapshot.Checkpoint {
 	sorted := make([]snapshot.Checkpoint, 0, len(all))
 	for _, doubt := range []bool{false, true} {
 		for _, cp := range all {
-			if cp.InDoubt() == doubt {
+			if (cp.InDoubt() && cp.ID != decided) == doubt {
 				sorted = append(sorted, cp)
 			}
 		}
@@ -109,11 +110,25 @@ func trustedFirst(all []snapshot.Checkpoint) []snapshot.Checkpoint {
 	return sorted
 }
 
-// trusted is trustedFirst for a recovery, which tells what it passes over.
-func (j *job) trusted(all []snapshot.Checkpoint) []snapshot.Checkpoint {
-	sorted := trustedFirst(all)
-	if len(all) > 0 && sorted[0].ID != all[0].ID {
-		now := j.c.opts.Now()
+// recoverable are the checkpoints that a recovery tries, in its order: the newest
+// one that is not in doubt before all that are. Those are used only when nothing
+// else is left.
+func recoverable(history []snapshot.Checkpoint, flip lineageRecord) []snapshot.Checkpoint {
+	return trustedFirst(candidates(history, flip), flip.Base)
+}
+
+// trusted is recoverable for a recovery, which tells what it passes over, and
+// when there is nothing but what is in doubt.
+func (j *job) trusted(history []snapshot.Checkpoint, flip lineageRecord) []snapshot.Checkpoint {
+	all, sorted := candidates(history, flip), recoverable(history, flip)
+	now := j.c.opts.Now()
+	switch {
+	case len(all) == 0:
+	case sorted[0].InDoubt() && sorted[0].ID != flip.Base:
+		j.c.emit(Event{Kind: EventRecoveryFellBack, Job: sorted[0].Job, ID: sorted[0].ID, Message: fmt.Sprintf(
+			"checkpoint %d (%s old) is far smaller than the one before (%s) and not accepted, but there is no other one to recover from: it is restored",
+			sorted[0].ID, age(sorted[0], now), sorted[0].Shrunk)})
+	case sorted[0].ID != all[0].ID:
 		j.c.emit(Event{Kind: EventRecoveryFellBack, Job: all[0].Job, ID: sorted[0].ID, Message: fmt.Sprintf(
 			"checkpoint %d (%s old) is far smaller than the one before and not accepted; checkpoint %d (%s old) is restored instead, and neither is removed",
 			all[0].ID, age(all[0], now), sorted[0].ID, age(sorted[0], now))})
@@ -136,7 +151,7 @@ func (c *Coordinator) restorable(ctx context.Context, name, which string) (snaps
 	if err != nil {
 		return newest, Explain(err)
 	}
-	return append(trustedFirst(candidates(history, flip)), newest)[0], nil
+	return append(recoverable(history, flip), newest)[0], nil
 }
 
 // passedOver warns when a restore takes an older checkpoint because a newer one
@@ -150,10 +165,9 @@ func (c *Coordinator) passedOver(ctx context.Context, name, which string, taken 
 		newest.ID, newest.Shrunk, newest.ID)}
 }
 
-// shrinkWarnings are for the job's health.
-func (j *job) shrinkWarnings() []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+// shrinkWarningsLocked are for the job's health, as it is shown: they are true at
+// once, not from the next look on.
+func (j *job) shrinkWarningsLocked() []string {
 	n := len(j.shrink.open)
 	if n == 0 {
 		return nil

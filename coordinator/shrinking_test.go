@@ -251,7 +251,7 @@ func TestI6RetentionRemovesNothingOlderThanWhatIsInDoubt(t *testing.T) {
 				require.Equal(t, without[i], d, "newer ones are not concerned")
 			}
 		}
-		sorted := trustedFirst(history)
+		sorted := trustedFirst(history, 0)
 		require.ElementsMatch(t, ids(history), ids(sorted))
 		for i := 1; i < len(sorted); i++ {
 			require.False(t, sorted[i-1].InDoubt() && !sorted[i].InDoubt())

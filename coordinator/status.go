@@ -33,9 +33,10 @@ type JobStatus struct {
 	NotDue         string               `json:"notDue,omitempty"`             // why no time is: paused, on demand only, another coordinator leads
 	Operation      *Status              `json:"operation,omitempty"`
 	Recovery       *RecoveryStatus      `json:"recovery,omitempty"`
-	InDoubt        []snapshot.ID        `json:"inDoubt,omitempty"` // far smaller than the one before, and not accepted: nothing older than the first is removed
-	Undo           snapshot.ID          `json:"undo,omitempty"`    // what `undo` would restore
-	Head           snapshot.ID          `json:"head,omitempty"`    // what the live state descends from: a recovery would restore it
+	InDoubt        []snapshot.ID        `json:"inDoubt,omitempty"`  // far smaller than the one before, and not accepted: nothing older than the first is removed
+	Undo           snapshot.ID          `json:"undo,omitempty"`     // what `undo` would restore
+	Head           snapshot.ID          `json:"head,omitempty"`     // what the live state descends from
+	Recovers       snapshot.ID          `json:"recovers,omitempty"` // what a recovery of lost state, and a restore that names none, begin with: the newest one that is not in doubt
 }
 
 // RecoveryStatus is a recovery under way.
@@ -60,6 +61,10 @@ func (j *job) view() JobStatus {
 	if text := j.c.storeSays.Load(); text != nil && s.Health.State != HealthStore {
 		s.Health.Warnings = append(slices.Clip(s.Health.Warnings), *text)
 	}
+	if j.best != nil {
+		s.Recovers = j.best.ID
+	}
+	s.Health.Warnings = append(slices.Clip(s.Health.Warnings), j.shrinkWarningsLocked()...)
 	j.silenceLocked(&s)
 	// A parallelism that the rule refuses was refused before it got here.
 	if ranges, err := j.spec.Rule().Assign(j.parallel); err == nil {

@@ -194,7 +194,10 @@ func (j *job) takingFailed(op *Operation, out cut.Outcome, err error) error {
 func (j *job) taken(out cut.Outcome, op *Operation) {
 	cp := *out.Checkpoint
 	j.mu.Lock()
-	j.last, j.good, j.best, j.failures = &cp, &cp, &cp, 0
+	j.last, j.good, j.failures = &cp, &cp, 0
+	if !cp.InDoubt() || j.best == nil || j.best.InDoubt() && j.best.ID != j.flip.Base {
+		j.best = &cp
+	}
 	j.newest = lineageOf(out.Manifest)
 	j.footing.take(out.Base)
 	j.shrink.take(cp)
@@ -304,6 +307,9 @@ func (j *job) inUse() map[snapshot.ID]string {
 	}
 	if head := j.headLocked(); head != 0 {
 		used[head] = "is what the live state descends from"
+	}
+	if j.best != nil && used[j.best.ID] == "" {
+		used[j.best.ID] = "is what a recovery would restore"
 	}
 	return used
 }

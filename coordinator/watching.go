@@ -119,7 +119,7 @@ func (j *job) learnOnce(ctx context.Context) (done bool, err error) {
 	}
 	j.last, j.good, j.newest, j.flip, j.failures, j.undo = last, good, newest, flip, failures, undo
 	j.server = string(server)
-	j.best = firstOf(trustedFirst(candidates(history, flip)))
+	j.best = firstOf(recoverable(history, flip))
 	j.shrink.learn(history, flip)
 	if last != nil && j.epoch < last.Epoch {
 		j.epoch, j.parallel = last.Epoch, last.Parallelism
@@ -319,7 +319,7 @@ func healthOf(err error) HealthState {
 	switch {
 	case errors.As(err, &store):
 		return HealthStore
-	case errors.Is(err, statebackend.ErrPermission), errors.Is(err, statebackend.ErrAuth), errors.Is(err, statebackend.ErrWrongType), errors.Is(err, statebackend.ErrReadOnly):
+	case errors.Is(err, statebackend.ErrPermission), errors.Is(err, statebackend.ErrAuth), errors.Is(err, statebackend.ErrReadOnly):
 		return HealthDenied
 	case isUnreachable(err):
 		return HealthUnreachable
@@ -327,7 +327,7 @@ func healthOf(err error) HealthState {
 		return HealthStandby
 	case errors.Is(err, statebackend.ErrMarked):
 		return HealthMarked
-	case errors.Is(err, statebackend.ErrDamaged):
+	case errors.Is(err, statebackend.ErrDamaged), errors.Is(err, statebackend.ErrWrongType):
 		return HealthDamaged
 	}
 	return HealthUnreachable

@@ -30,6 +30,16 @@ func (a *app) checkpointAccept(ctx *cli.Context) error {
 	})
 }
 
+// showShrunk says of a checkpoint that was just taken that it is in doubt, and
+// what to do.
+func showShrunk(w io.Writer, cp snapshot.Checkpoint) {
+	if !cp.InDoubt() {
+		return
+	}
+	fmt.Fprintf(w, "SHRUNK: it is far smaller than the one before: %s\n", cp.Shrunk)
+	fmt.Fprintf(w, "  when that is right: `coordinator checkpoint accept %s %d`; until then nothing older is removed, and a recovery restores an older one\n", quoted(cp.Job), cp.ID)
+}
+
 // shrunkMark says in a list that a checkpoint is flagged.
 func shrunkMark(s snapshot.Shrunk) string {
 	if s.Accepted {

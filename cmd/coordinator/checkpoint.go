@@ -76,6 +76,7 @@ func (a *app) checkpointCreate(ctx *cli.Context) error {
 func showTaken(w io.Writer, cp snapshot.Checkpoint, verified bool) {
 	fmt.Fprintf(w, "%s %s completed in %s: %s keys, %s elements, %s (%s stored), grade %s, writers waited %.1f ms\n",
 		cp.Kind, nameOf(cp), millis(cp.DurationMs), count(cp.Keys), count(cp.Elements), size(cp.Bytes), size(cp.StoredBytes), cp.Grade, cp.StallMs)
+	showShrunk(w, cp)
 	if cp.Incremental {
 		fmt.Fprintf(w, "incremental: what had changed since checkpoint %d\n", cp.Parent)
 	}

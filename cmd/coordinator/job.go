@@ -247,8 +247,12 @@ func showLast(w io.Writer, j api.Job, now time.Time) {
 		}
 	}
 	line(w, "failures", "%d in a row", j.Failures)
-	if j.Head != 0 {
-		line(w, "recovery", "of lost state would restore checkpoint %d", j.Head)
+	if j.Recovers != 0 {
+		newer := ""
+		if g := j.Good; g != nil && g.InDoubt() && g.ID > j.Recovers {
+			newer = fmt.Sprintf("; checkpoint %d is newer, but far smaller (%s) and not accepted", g.ID, g.Shrunk)
+		}
+		line(w, "recovery", "of lost state would restore checkpoint %d%s", j.Recovers, newer)
 	}
 }
 
