@@ -69,10 +69,12 @@ type Log struct {
 	ends   []Head   // last lines of files that were set aside, as remembered
 	since  int      // lines since the last anchor
 	broken error    // why it can't be written
+	ahead  int64    // up to where file has room on the disk, see reserve
 	closed bool
 
-	write func(*os.File, []byte) (int, error) // the system's, but in tests
-	sync  func(*os.File) error
+	write    func(*os.File, []byte) (int, error) // the system's, but in tests
+	sync     func(*os.File) error
+	allocate func(f *os.File, from, size int64) error
 }
 
 // New makes a log at a path; nothing is read or written yet.
@@ -83,18 +85,24 @@ func New(path string, o Options) *Log {
 	if o.Now == nil {
 		o.Now = func() time.Time { return time.Now().UTC() }
 	}
-	return &Log{path: path, opts: o, write: (*os.File).Write, sync: (*os.File).Sync}
+	return &Log{path: path, opts: o, write: (*os.File).Write, sync: (*os.File).Sync, allocate: allocate}
 }
 
 // Path is where the newest lines are.
 func (l *Log) Path() string { return l.path }
 
 // Check says whether a line could be written, as far as can be told without
-// writing one.
+// writing one: on a disk that is full, as long as there is room reserved.
 func (l *Log) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.ready()
+	if err := l.ready(); err != nil {
+		return err
+	}
+	if err := l.room(); err != nil {
+		return l.fail(err)
+	}
+	return nil
 }
 
 // Head is the newest line that was acknowledged or found.
@@ -116,7 +124,8 @@ func (l *Log) Append(e Entry) (Entry, error) {
 	if err != nil {
 		return Entry{}, l.fail(err)
 	}
-	if l.size >= l.opts.MaxBytes {
+	l.reserve()
+	if l.size >= l.opts.MaxBytes && !l.tight() { // the next file would have no room
 		// The line is safe; what fails here is told to the next caller.
 		_ = l.rotate()
 	}
@@ -212,6 +221,9 @@ func (l *Log) anchor() error {
 // is made when it is needed, and goes on with the chain.
 func (l *Log) rotate() error {
 	aside := segmentName(l.path, l.first)
+	// What is reserved behind its end isn't needed any more; where that can't be
+	// given up it costs a little room.
+	_ = l.file.Truncate(l.size)
 	if _, err := os.Lstat(aside); err == nil {
 		return l.fail(fmt.Errorf("%s is in the way", aside))
 	}

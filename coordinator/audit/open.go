@@ -55,6 +55,8 @@ func (l *Log) open() (err error) {
 	if keep == 0 {
 		l.first = 0
 	}
+	l.ahead = 0
+	l.reserve()
 	if t.whole < t.size && !l.known {
 		return l.tellRepair(t.size - t.whole)
 	}
