@@ -182,6 +182,24 @@ func TestWithoutAnAuditLogNothingIsChanged(t *testing.T) {
 	require.Equal(t, 503, s.ask("POST", "/v1/jobs/flights/pause", "").status)
 }
 
+// TestReadingsGoOnWithoutAnAuditLog: they are what saves checkpoints from a disk
+// that is full. Who asked is told elsewhere then.
+func TestReadingsGoOnWithoutAnAuditLog(t *testing.T) {
+	told := make(chan error, 10)
+	a := NewAuditor(audit.New(filepath.Join(t.TempDir(), "absent", "audit"), audit.Options{}), func(err error) { told <- err })
+	t.Cleanup(func() { closed(t, a) })
+	s := newService(t, func(o *Options) { o.Audit = a })
+	require.Equal(t, 503, s.ask("POST", "/v1/store/compact", "").status)
+	require.Empty(t, told)
+	require.Equal(t, 200, s.ask("POST", "/v1/store/verify", "").status)
+	require.ErrorContains(t, <-told, `store-verify by "loopback"`)
+	require.ErrorContains(t, <-told, "can't be written", "its end")
+	for action := range readings {
+		require.NoError(t, a.begin(&caller{action: action}), action)
+		<-told
+	}
+}
+
 func TestWhatTheCoordinatorDoesByItself(t *testing.T) {
 	_, a := auditedService(t)
 	a.OnEvent(coordinator.Event{Kind: coordinator.EventRecoveryAttempt, Job: "flights", ID: 7, Message: "again"})
