@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -195,16 +197,15 @@ func (c *Coordinator) launch(j *job) {
 }
 
 // Stop ends all actors: running operations may finish until ctx ends, then
-// they are aborted cleanly (compactions and backups at once). It returns once everything has ended; the error
-// says that something had to be aborted.
+// they are aborted cleanly (compactions and backups at once). Copies that are due
+// are made until then. It returns once everything has ended; the error says that
+// something had to be aborted.
 func (c *Coordinator) Stop(ctx context.Context) error {
+	defer c.finishCopies(ctx)
 	c.mu.Lock()
 	c.stopped = true
 	c.store.stop()
-	jobs := make([]*job, 0, len(c.jobs))
-	for _, j := range c.jobs {
-		jobs = append(jobs, j)
-	}
+	jobs := slices.Collect(maps.Values(c.jobs))
 	c.mu.Unlock()
 	for _, j := range jobs {
 		j.stop()
@@ -246,10 +247,7 @@ func (c *Coordinator) Job(name string) (JobStatus, error) {
 // Jobs are the status of all jobs, by name.
 func (c *Coordinator) Jobs() []JobStatus {
 	c.mu.Lock()
-	jobs := make([]*job, 0, len(c.jobs))
-	for _, j := range c.jobs {
-		jobs = append(jobs, j)
-	}
+	jobs := slices.Collect(maps.Values(c.jobs))
 	c.mu.Unlock()
 	all := make([]JobStatus, 0, len(jobs))
 	for _, j := range jobs {
@@ -382,7 +380,7 @@ func (c *Coordinator) purge(ctx context.Context, name string) error {
 		}
 	}
 	// What was remembered of these checkpoints must not speak of later ones.
-	for _, bucket := range []string{bucketUndo, bucketLineage, bucketServer, bucketSeen} {
+	for _, bucket := range []string{bucketUndo, bucketLineage, bucketServer, bucketSeen, bucketAside} {
 		if err := c.opts.Journal.Delete(ctx, bucket, name); err != nil {
 			return fault.Wrap(err, fault.Store, "run the command again", "forget the %s record of %q", bucket, name)
 		}

@@ -15,10 +15,12 @@ type (
 	Copy       = copies.Copy
 )
 
-// CopyMade is the state of a copy that is there, CopyDamaged of one that was
+// CopyMade is the state of a copy that is there, CopyWaiting of one that is yet to
+// be made, CopyDamaged of one that was
 // found damaged when it was read again.
 const (
 	CopyMade    = copies.CopyMade
+	CopyWaiting = copies.CopyWaiting
 	CopyDamaged = copies.CopyDamaged
 )
 
@@ -44,7 +46,7 @@ func (c *Coordinator) useCopies() {
 		return
 	}
 	c.copies = copies.New(copies.Options{Store: c.opts.Store, Journal: c.opts.Journal, Paths: c.opts.Copies, Now: c.opts.Now,
-		CheckEvery: c.opts.CopyCheck.Every, CheckRate: c.opts.CopyCheck.Rate,
+		CheckEvery: c.opts.CopyCheck.Every, CheckRate: c.opts.CopyCheck.Rate, Flip: c.liveOf,
 		Tell: func(e copies.Event) {
 			c.emit(Event{Kind: copyEvents[e.Kind], Job: e.Job, ID: e.ID, Reason: e.Path, Message: e.Message})
 		}})
@@ -60,13 +62,56 @@ func (c *Coordinator) loadCopies(ctx context.Context) error {
 	return c.copies.Load(ctx)
 }
 
-// keepCopies makes copies until a stop, which gives up one that is being made:
-// the next start makes it.
+// keepCopies makes copies until finishCopies ends it.
 func (c *Coordinator) keepCopies() {
 	if c.copies == nil {
 		return
 	}
-	c.wg.Go(func() { c.copies.Run(c.store.quit) })
+	ctx, end := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	c.store.keepEnd(func() {
+		end()
+		<-ended
+	})
+	go func() {
+		defer close(ended)
+		c.copies.Run(ctx)
+	}()
+}
+
+// finishCopies makes the copies that are due until ctx ends, and no more from
+// then on. What it leaves is told, and made by the next start.
+func (c *Coordinator) finishCopies(ctx context.Context) {
+	end := c.store.keepEnd(nil)
+	if end == nil {
+		return
+	}
+	if ctx.Err() == nil {
+		c.copies.Finish(ctx)
+	}
+	end()
+}
+
+// liveOf is what the last flip of a job left live, for the directories of
+// copies; false where it isn't known here, or another coordinator leads.
+func (c *Coordinator) liveOf(name string) (copies.Flip, bool) {
+	j, err := c.find(name)
+	if err != nil {
+		return copies.Flip{}, false // a history without a job
+	}
+	stopping := false
+	select {
+	case <-j.quit:
+		stopping = true // it has led, or nobody else is known to
+	default:
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	leads := j.term != nil || stopping && j.leader == nil
+	if r := j.flip; leads && !r.Unknown && r.Newest != 0 && r.Base != 0 {
+		return copies.Flip{Base: r.Base, Newest: r.Newest, Epoch: r.Epoch}, true
+	}
+	return copies.Flip{}, false
 }
 
 // wakeCopies has the keeper look when something it is to copy was completed.
@@ -75,7 +120,7 @@ func (c *Coordinator) wakeCopies(kind EventKind) {
 		return
 	}
 	switch kind {
-	case EventCheckpointCompleted, EventRescaleCompleted, EventCheckpointImported, EventResumed,
+	case EventCheckpointCompleted, EventRescaleCompleted, EventRestoreCompleted, EventRecovered, EventCheckpointImported, EventResumed,
 		EventStateLost: // what others have copied is named to who is to restore it
 		c.copies.Wake()
 	}
@@ -85,7 +130,11 @@ func (c *Coordinator) copyWarnings(job string) []string {
 	if c.copies == nil {
 		return nil
 	}
-	return c.copies.Warnings(job)
+	all := c.copies.Warnings(job)
+	for _, l := range c.copies.Forgotten(job) {
+		all = append(all, l.Hint(job))
+	}
+	return all
 }
 
 // Copies says how the copies in each directory stand; nil when there are none
@@ -103,4 +152,16 @@ func (c *Coordinator) CopiesOf(m *snapshot.Manifest) []Copy {
 		return nil
 	}
 	return c.copies.Of(m)
+}
+
+// CopyTally is how many directories have a checkpoint's copy, of how many.
+type CopyTally = copies.Tally
+
+// CopyTally counts a checkpoint's copies; nil where none are to be made.
+func (c *Coordinator) CopyTally(cp snapshot.Checkpoint) *CopyTally {
+	if c.copies == nil || !cp.Restorable() {
+		return nil
+	}
+	t := c.copies.Tally(cp.Job, cp.ID)
+	return &t
 }

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,13 +21,26 @@ func (c *Coordinator) PlanArchive(ctx context.Context, name string, a *archive.A
 	if req.Checkpoint != "" {
 		return restore.Plan{}, fault.New(fault.Usage, "give one of them", "an archive and checkpoint %q both say what to restore", req.Checkpoint)
 	}
-	m := a.Manifest()
 	if name == "" {
-		name = m.Checkpoint.Job
+		name = a.Manifest().Checkpoint.Job
 	}
 	if err := c.couldImport(ctx, name, a); err != nil {
 		return restore.Plan{}, err
 	}
+	return c.planSound(ctx, name, a, req)
+}
+
+// planSound plans from an archive that was verified. Who doesn't lead the job
+// that is to be written refuses.
+func (c *Coordinator) planSound(ctx context.Context, name string, a *archive.Archive, req RestoreRequest) (restore.Plan, error) {
+	into, err := c.find(cmp.Or(req.As, name))
+	if err != nil {
+		return restore.Plan{}, err
+	}
+	if err := into.refuseStandby(ctx); err != nil {
+		return restore.Plan{}, err
+	}
+	m := a.Manifest()
 	id, err := c.sameCut(ctx, name, m)
 	switch {
 	case err != nil:

@@ -56,11 +56,13 @@ func (c *Coordinator) newest(ctx context.Context, name string, history []snapsho
 	if all := candidates(history, flip); len(all) > 0 {
 		return all[0], nil
 	}
-	for i := len(history) - 1; i >= 0; i-- {
-		// Of a job that has nothing of its own yet.
-		if history[i].Restorable() && history[i].Trigger == snapshot.TriggerImport {
-			return history[i], nil
-		}
+	// Of a job that has nothing of its own yet.
+	cp, _, err := c.newestImport(ctx, name, history)
+	if err != nil {
+		return snapshot.Checkpoint{}, Explain(err)
+	}
+	if cp != nil {
+		return *cp, nil
 	}
 	return snapshot.Checkpoint{}, c.orElsewhere(ctx, name, fault.New(fault.NoCheckpoint, "take one: `coordinator checkpoint create "+name+"`, or name one with --checkpoint", "job %q has no restorable checkpoint", name))
 }

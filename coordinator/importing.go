@@ -19,6 +19,10 @@ type ImportRequest struct {
 	Job     string           // "" is the job that the archive names
 	Name    string           // makes it a savepoint
 	Note    string           // "" is the checkpoint's own
+	Branch  Branch           // as far as is known where the archive comes from
+	// Restore is what the import is for, nil for nothing: one that would be
+	// refused is refused before anything is imported.
+	Restore *RestoreRequest
 }
 
 // Origin is where an imported checkpoint comes from.
@@ -101,6 +105,11 @@ func (c *Coordinator) beginImport(ctx context.Context, req ImportRequest) (*Oper
 	}
 	if err := soundArchive(ctx, req.Job, req.Archive); err != nil {
 		return nil, err
+	}
+	if req.Restore != nil {
+		if _, err := c.planSound(ctx, req.Job, req.Archive, *req.Restore); err != nil {
+			return nil, err
+		}
 	}
 	return j.submit(OpImport, func(ctx context.Context, op *Operation) (func(*Status), error) {
 		res, err := j.bringIn(ctx, op, req)
@@ -190,7 +199,11 @@ func (j *job) commitImport(ctx context.Context, op *Operation, req ImportRequest
 	}
 	defer w.Abort()
 	crashpoint.At(crashpoint.ImportBegun)
-	if err := j.writeImport(ctx, op, w, a, req.Archive); err != nil {
+	err = j.c.setAside(ctx, req.Job, w.ID(), whyAside(req.Branch, m.Checkpoint.Trigger))
+	if err == nil {
+		err = j.writeImport(ctx, op, w, a, req.Archive)
+	}
+	if err != nil {
 		return 0, errors.Join(err, w.Fail(context.WithoutCancel(ctx), snapshot.Failure{Reason: snapshot.FailStore, Message: "import: " + err.Error()}))
 	}
 	return w.ID(), nil

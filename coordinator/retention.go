@@ -21,7 +21,9 @@ type Decision struct {
 // Retain decides on a whole history (oldest first), a pure function: one
 // decision for each entry, in the same order (I6). The newest restorable
 // checkpoint, savepoints, pinned ones and those in inUse (with the reason)
-// always stay; savepoints don't count against keep. So does the oldest that is in
+// always stay; savepoints don't count against keep. Nor do imports, which stay
+// until a person deletes them: they are of another time, or another job, and push
+// nothing of the job's own out. So does the oldest that is in
 // doubt (snapshot.Checkpoint.InDoubt), and everything older than it: if it shows
 // a loss, what is older is the only copy of what was lost. Ids give the order,
 // so that a clock that jumps can't make the newest look old.
@@ -48,10 +50,12 @@ func Retain(history []snapshot.Checkpoint, p config.Retention, inUse map[snapsho
 			d.Keep, d.Reason = failed <= keptFailures, fmt.Sprintf("failed attempt %d of %d kept", failed, keptFailures)
 		case c.Kind == snapshot.KindSavepoint:
 			d.Reason = "savepoint"
+		case c.Trigger == snapshot.TriggerImport:
+			d.Reason = "imported: kept until it is deleted"
 		default:
 			d.Keep, d.Reason = retainGood(c, p, good, now)
 		}
-		if c.State == snapshot.StateCompleted && c.Kind == snapshot.KindCheckpoint && c.Restorable() {
+		if c.State == snapshot.StateCompleted && c.Kind == snapshot.KindCheckpoint && c.Trigger != snapshot.TriggerImport && c.Restorable() {
 			good++
 		}
 		decisions[i] = d

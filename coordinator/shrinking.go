@@ -158,6 +158,9 @@ func (c *Coordinator) restorable(ctx context.Context, name, which string) (snaps
 // is in doubt.
 func (c *Coordinator) passedOver(ctx context.Context, name, which string, taken snapshot.ID) []string {
 	newest, err := c.Resolve(ctx, name, which)
+	if err == nil && newest.Trigger == snapshot.TriggerImport && newest.ID == taken {
+		return c.importsPassedOver(ctx, name)
+	}
 	if err != nil || !newest.InDoubt() || newest.ID == taken { // an error was told already
 		return nil
 	}

@@ -32,6 +32,16 @@ type upkeep struct {
 	running *Operation      // nil when none is
 	quit    context.Context // ends at a stop
 	stop    context.CancelFunc
+	// endCopies ends the making of copies, nil while there is none.
+	endCopies func()
+}
+
+// keepEnd keeps how the making of copies ends, and gives what was kept.
+func (u *upkeep) keepEnd(end func()) (was func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	was, u.endCopies = u.endCopies, end
+	return was
 }
 
 func newUpkeep() *upkeep {

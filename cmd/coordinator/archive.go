@@ -169,8 +169,13 @@ func (a *app) checkpointImport(ctx *cli.Context) error {
 		return fault.New(fault.Usage, "give one file", "%d checkpoints can't have one name", len(all))
 	}
 	out := api.List[coordinator.ImportResult]{Items: []coordinator.ImportResult{}}
+	of := branches(all, file)
 	for _, f := range all {
-		res, err := a.upload(ctx, c, f.path, ctx.String("job"))
+		q := url.Values{}
+		if b := of[f.path]; b != "" {
+			q.Set("branch", string(b))
+		}
+		res, err := a.upload(ctx, c, f.path, ctx.String("job"), q)
 		if err != nil {
 			return a.stopped(out.Items, len(all), f, err)
 		}
@@ -202,8 +207,7 @@ func showImport(w io.Writer, r coordinator.ImportResult) {
 }
 
 // upload imports one file and waits for the end.
-func (a *app) upload(ctx *cli.Context, c *api.Client, path, job string) (res coordinator.ImportResult, err error) {
-	q := url.Values{}
+func (a *app) upload(ctx *cli.Context, c *api.Client, path, job string, q url.Values) (res coordinator.ImportResult, err error) {
 	for name, value := range map[string]string{"job": job, "name": ctx.String("name"), "note": ctx.String("note")} {
 		if value != "" {
 			q.Set(name, value)
@@ -222,14 +226,13 @@ func (a *app) upload(ctx *cli.Context, c *api.Client, path, job string) (res coo
 	return *op.Import, nil
 }
 
-// restoreFrom imports what a restore is to come from, and gives its id: the
-// file, or the newest cut of the job in a directory.
-func (a *app) restoreFrom(ctx *cli.Context, c *api.Client, job string) (checkpoint string, err error) {
-	path, err := fromPath(ctx, job)
-	if err != nil {
-		return "", err
-	}
-	res, err := a.upload(ctx, c, path, job)
+// restoreFrom imports what a restore is to come from, and gives its id. What
+// the restore would refuse is refused first, with nothing imported.
+func (a *app) restoreFrom(ctx *cli.Context, c *api.Client, job string, from source) (checkpoint string, err error) {
+	q := restoreQuery(ctx)
+	q.Set("for", "restore")
+	q.Set("branch", string(coordinator.BranchLive)) // somebody chose it
+	res, err := a.upload(ctx, c, from.path, job, q)
 	if err != nil {
 		return "", err
 	}
@@ -249,6 +252,9 @@ type verified struct {
 	Elements   uint64             `json:"elements"`
 	Bytes      int64              `json:"bytes"` // of the file
 	Problems   []snapshot.Problem `json:"problems"`
+	// Chosen: a restore from the directory would take this one of its job.
+	Chosen bool   `json:"chosen"`
+	Why    string `json:"why,omitempty"` // it is chosen, or passed over though it is newer
 }
 
 // verifyFrom verifies files without a coordinator.
@@ -261,11 +267,13 @@ func (a *app) verifyFrom(ctx *cli.Context) error {
 		return err
 	}
 	out, bad := api.List[verified]{Items: []verified{}}, 0
+	why := choices(all, ctx.String("from"))
 	for _, f := range all {
 		v, err := verifyFile(ctx.Context, f)
 		if err != nil {
 			return err
 		}
+		v.Chosen, v.Why = why[f.path].chosen, why[f.path].why
 		if !v.OK {
 			bad++
 		}
@@ -300,6 +308,9 @@ func verifyFile(ctx context.Context, f found) (verified, error) {
 func showVerified(w io.Writer, v verified) {
 	if v.OK {
 		fmt.Fprintf(w, "%s is whole: checkpoint %d of job %s, %s keys, %s elements, %s\n", quoted(v.File), v.Checkpoint, quoted(v.Job), count(v.Keys), count(v.Elements), size(uint64(v.Bytes)))
+		if v.Why != "" {
+			fmt.Fprintf(w, "  %s\n", sentence(v.Why))
+		}
 		return
 	}
 	fmt.Fprintf(w, "%s has %d problems:\n", quoted(v.File), len(v.Problems))

@@ -33,12 +33,7 @@ func (a *app) restore(ctx *cli.Context) error {
 	}
 	req := api.Restore{Checkpoint: ctx.String("checkpoint"), As: ctx.String("as"), AcceptSchema: ctx.Bool("accept-schema"), NoUndo: ctx.Bool("no-undo")}
 	if ctx.IsSet("from") {
-		if ctx.Bool("dry-run") {
-			return a.planFrom(ctx, c, args[0])
-		}
-		if req.Checkpoint, err = a.restoreFrom(ctx, c, args[0]); err != nil {
-			return err
-		}
+		return a.restoreArchive(ctx, c, args[0], req)
 	}
 	var plan restore.Plan
 	if err := c.Call(ctx.Context, http.MethodPost, jobPath(args[0], "/restore/plan"), req, &plan); err != nil {
@@ -52,6 +47,35 @@ func (a *app) restore(ctx *cli.Context) error {
 	}
 	req.Checkpoint = plan.Checkpoint.String() // the one that was shown, also when a newer one came meanwhile
 	return a.change(ctx, c, jobPath(args[0], "/restore"), req)
+}
+
+// restoreArchive restores from a file. Before somebody has said yes nothing is
+// imported, and what would be refused isn't either.
+func (a *app) restoreArchive(ctx *cli.Context, c *api.Client, job string, req api.Restore) error {
+	from, err := fromPath(ctx, job)
+	if err != nil {
+		return err
+	}
+	if dry := ctx.Bool("dry-run"); dry || !ctx.Bool("yes") {
+		plan, err := a.planFrom(ctx, c, job, from)
+		if err != nil {
+			return err
+		}
+		if dry {
+			return a.show(plan, func(w io.Writer) { showPlanFrom(w, from, plan) })
+		}
+		if err := a.confirm(ctx, func(w io.Writer) { showPlanFrom(w, from, plan) }, fmt.Sprintf("Replace the live state of job %q by checkpoint %d of %s?", plan.Job, plan.Checkpoint, from.path)); err != nil {
+			return err
+		}
+	} else if !a.json {
+		for _, note := range from.notes {
+			fmt.Fprintln(a.err, sentence(note))
+		}
+	}
+	if req.Checkpoint, err = a.restoreFrom(ctx, c, job, from); err != nil {
+		return err
+	}
+	return a.change(ctx, c, jobPath(job, "/restore"), req)
 }
 
 func showRestorePlan(w io.Writer, p restore.Plan) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -20,7 +21,8 @@ func (a *app) checkpointCommand() *cli.Command {
 			&cli.StringFlag{Name: "name", Usage: "make it a savepoint, kept until you delete it"},
 			&cli.StringFlag{Name: "note", Usage: "a remark"},
 			&cli.StringFlag{Name: "grade", Usage: "how to cut: auto, precopy, paused"},
-			&cli.BoolFlag{Name: "verify-live", Usage: "read everything and compare it with what tracking believed since the checkpoint before"}, waitFlag()}},
+			&cli.BoolFlag{Name: "verify-live", Usage: "read everything and compare it with what tracking believed since the checkpoint before"},
+			&cli.BoolFlag{Name: "wait-copies", Usage: "return when every directory of store.copies has its copy; one that fails is an error"}, waitFlag()}},
 		{Name: "list", Usage: "the whole history", ArgsUsage: "JOB", Action: a.checkpointList},
 		{Name: "show", Usage: "one checkpoint, the newest restorable without ID", ArgsUsage: "JOB [ID]", Action: a.checkpointShow},
 		{Name: "verify", Usage: "read a checkpoint whole and report every problem", ArgsUsage: "JOB [ID]", Action: a.checkpointVerify, Flags: []cli.Flag{
@@ -69,7 +71,17 @@ func (a *app) checkpointCreate(ctx *cli.Context) error {
 	if op, err = a.follow(ctx.Context, c, op); err != nil {
 		return err
 	}
-	return a.show(op.Checkpoint, func(w io.Writer) { showTaken(w, *op.Checkpoint, ctx.Bool("verify-live")) })
+	out := taken{Checkpoint: *op.Checkpoint}
+	if out.Copies, err = a.copiesOf(ctx, c, out.Checkpoint); err != nil {
+		return err
+	}
+	if err := a.show(out, func(w io.Writer) {
+		showTaken(w, out.Checkpoint, ctx.Bool("verify-live"))
+		showCopied(w, out.Copies)
+	}); err != nil || !ctx.Bool("wait-copies") {
+		return err
+	}
+	return notCopied(out)
 }
 
 // showTaken tells of a checkpoint that was just taken.
@@ -100,7 +112,7 @@ func (a *app) checkpointList(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	var out api.List[snapshot.Checkpoint]
+	var out api.List[api.Row]
 	if err := c.Call(ctx.Context, http.MethodGet, jobPath(args[0], "/checkpoints"), nil, &out); err != nil {
 		return err
 	}
@@ -110,10 +122,19 @@ func (a *app) checkpointList(ctx *cli.Context) error {
 			return
 		}
 		now := time.Now()
-		t := newTable(w, "ID", "KIND", "STATE", "TRIGGER", "AGE", "TOOK", "STALL", "KEYS", "ELEMENTS", "SIZE", "STORED", "READ", "P", "REMARKS")
+		head := []any{"ID", "KIND", "STATE", "TRIGGER", "AGE", "TOOK", "STALL", "KEYS", "ELEMENTS", "SIZE", "STORED", "READ", "P"}
+		copied := slices.ContainsFunc(out.Items, func(r api.Row) bool { return r.Copied != nil })
+		if copied {
+			head = append(head, "COPIES")
+		}
+		t := newTable(w, append(head, "REMARKS")...)
 		for _, cp := range out.Items {
-			t.AppendRow([]any{nameOf(cp), cp.Kind, cp.State, cp.Trigger, since(cp.StartedAt, now), millis(cp.DurationMs),
-				fmt.Sprintf("%.1f ms", cp.StallMs), count(cp.Keys), count(cp.Elements), size(cp.Bytes), size(cp.StoredBytes), extent(cp), cp.Parallelism, marks(cp)})
+			row := []any{nameOf(cp.Checkpoint), cp.Kind, cp.State, cp.Trigger, since(cp.StartedAt, now), millis(cp.DurationMs),
+				fmt.Sprintf("%.1f ms", cp.StallMs), count(cp.Keys), count(cp.Elements), size(cp.Bytes), size(cp.StoredBytes), extent(cp.Checkpoint), cp.Parallelism}
+			if copied {
+				row = append(row, tally(cp.Copied))
+			}
+			t.AppendRow(append(row, marks(cp.Checkpoint)))
 		}
 		t.Render()
 	})

@@ -78,7 +78,11 @@ func (r routes) bringIn(ctx context.Context, in *importInput) (Operation, error)
 	if err != nil {
 		return Operation{}, err
 	}
-	return started(r.Coordinator.Import(ctx, coordinator.ImportRequest{Archive: a, Job: in.Job, Name: in.Name, Note: in.Note}))
+	req := coordinator.ImportRequest{Archive: a, Job: in.Job, Name: in.Name, Note: in.Note, Branch: in.Branch}
+	if in.For != "" {
+		req.Restore = &coordinator.RestoreRequest{As: in.As, AcceptSchema: in.AcceptSchema}
+	}
+	return started(r.Coordinator.Import(ctx, req))
 }
 
 // importInput is what an import is asked with; the archive is read by the
@@ -87,6 +91,12 @@ type importInput struct {
 	Job  string `query:"job" doc:"job to import into; the one that the archive names when empty"`
 	Name string `query:"name" maxLength:"200" doc:"makes it a savepoint with this name"`
 	Note string `query:"note" maxLength:"2000" doc:"a remark in the place of the checkpoint's own"`
+	// What follows is of a restore that is to come after it.
+	Branch       coordinator.Branch `query:"branch" enum:"live,given-up" doc:"whether the state that was live last descends from it; an undo checkpoint is taken for one that was given up when empty"`
+	For          string             `query:"for" enum:"restore" doc:"restore: refused, with nothing imported, where the restore would be"`
+	As           string             `query:"as" doc:"with for=restore: job to restore into; accepts another job name, prefix or server"`
+	AcceptSchema bool               `query:"acceptSchema" doc:"with for=restore: accept registry entries that differ from the live ones"`
+
 	from huma.Context
 }
 

@@ -235,9 +235,13 @@ const at = "/jobs/{job}/checkpoints"
 
 func (r routes) checkpoints() {
 	c := r.Coordinator
-	add(r, http.MethodGet, at, "list-checkpoints", "The whole history of a job, oldest first", 200, func(ctx context.Context, in *JobPath) (List[snapshot.Checkpoint], error) {
+	add(r, http.MethodGet, at, "list-checkpoints", "The whole history of a job, oldest first", 200, func(ctx context.Context, in *JobPath) (List[Row], error) {
 		all, err := c.Checkpoints(ctx, in.Job)
-		return List[snapshot.Checkpoint]{Items: nonNil(all)}, err
+		rows := make([]Row, 0, len(all))
+		for _, cp := range all {
+			rows = append(rows, Row{Checkpoint: cp, Copied: c.CopyTally(cp)})
+		}
+		return List[Row]{Items: rows}, err
 	}, viewer)
 	add(r, http.MethodPost, at, "create-checkpoint", "Take a checkpoint now", 202, func(ctx context.Context, in *withBody[CreateCheckpoint]) (Operation, error) {
 		grade, err := snapshot.ParseGrade(string(in.Body.Grade))

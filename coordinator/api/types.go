@@ -63,6 +63,14 @@ type Detail struct {
 	Copies []coordinator.Copy `json:"copies,omitempty"`
 }
 
+// Row is a checkpoint in a list.
+type Row struct {
+	snapshot.Checkpoint
+	// Copied is how many directories of store.copies have its copy; absent
+	// where there are none, or nothing to copy.
+	Copied *coordinator.CopyTally `json:"copied,omitempty"`
+}
+
 func detail(c snapshot.Checkpoint, m *snapshot.Manifest) Detail {
 	d := Detail{Checkpoint: c}
 	if m == nil {

@@ -39,6 +39,9 @@ type dir struct {
 	since   time.Time
 	tries   int // that failed in a row
 	next    time.Time
+	begun   uint64        // passes
+	passed  uint64        // the last of them that has ended
+	passEnd chan struct{} // closed when the next one ends
 }
 
 // waiting is a checkpoint without a copy.
@@ -52,7 +55,7 @@ type waiting struct {
 // failure later and later.
 func (d *dir) run(ctx context.Context) {
 	for {
-		timer := time.NewTimer(d.settle(ctx, d.pass(ctx)))
+		timer := time.NewTimer(d.passes(ctx))
 		wake := d.wake
 		if d.failing() {
 			wake = nil // its time comes
@@ -121,21 +124,36 @@ func (d *dir) pass(ctx context.Context) error {
 	if err := d.forgetGone(ctx); err != nil {
 		return err
 	}
-	for {
+	if err := d.copyAll(ctx); err != nil {
+		return err
+	}
+	if err := d.sayLive(ctx); err != nil { // of a folder that is new, too
+		return err
+	}
+	return d.removeDoomed(ctx)
+}
+
+// copyAll makes what is missing, after what is live was written down.
+func (d *dir) copyAll(ctx context.Context) error {
+	for said := false; ; said = true {
 		// Again after each copy: a checkpoint that is newer goes first.
 		if err := d.compare(ctx); err != nil {
 			return err
 		}
 		d.tellLost(ctx)
+		if !said {
+			if err := d.sayLive(ctx); err != nil {
+				return err
+			}
+		}
 		next, ok := d.first()
 		if !ok {
-			break
+			return nil
 		}
 		if err := d.copy(ctx, next.key); err != nil {
 			return err
 		}
 	}
-	return d.removeDoomed(ctx)
 }
 
 // saw takes what a scan found.

@@ -186,6 +186,9 @@ func (d *disk) Create(path string) (archive.File, error) {
 func (d *disk) Publish(from, to string) error {
 	return errors.Join(d.may(), d.when(func() error { return d.OS.Publish(from, to) }))
 }
+func (d *disk) Replace(from, to string) error {
+	return errors.Join(d.may(), d.when(func() error { return d.OS.Replace(from, to) }))
+}
 func (d *disk) Remove(path string) error {
 	if d.stop {
 		return errors.Join(d.may(), d.when(func() error { return d.OS.Remove(path) }))

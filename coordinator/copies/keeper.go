@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"keyframe/snapshot"
@@ -63,6 +64,11 @@ type Options struct {
 
 	CheckEvery time.Duration
 	CheckRate  int64
+
+	// Flip says what the last flip of a job left live; false where nothing is
+	// to be written down: nothing is known, or another coordinator leads. Nil
+	// writes nothing down.
+	Flip func(job string) (Flip, bool)
 }
 
 // record is what the journal knows of a copy.
@@ -83,8 +89,9 @@ type key struct {
 
 // Keeper keeps the copies. Safe for concurrent use.
 type Keeper struct {
-	o    Options
-	dirs []*dir
+	o     Options
+	dirs  []*dir
+	steps atomic.Uint64 // of writing: a stop waits as long as they go on
 }
 
 // New makes a keeper; Load and Run set it going.
@@ -93,8 +100,9 @@ func New(o Options) *Keeper {
 		o.Disk = archive.OS{}
 	}
 	k := &Keeper{o: o}
+	k.o.Disk = counted{o.Disk, &k.steps}
 	for _, p := range o.Paths {
-		k.dirs = append(k.dirs, &dir{k: k, path: p, wake: make(chan struct{}, 1), records: map[string]record{},
+		k.dirs = append(k.dirs, &dir{k: k, path: p, wake: make(chan struct{}, 1), passEnd: make(chan struct{}), records: map[string]record{},
 			folders: map[string]folder{}, names: map[key]string{}, refused: map[key]string{}, checks: map[string]check{}})
 	}
 	return k

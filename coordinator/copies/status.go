@@ -225,8 +225,8 @@ func (d *dir) tellLost(ctx context.Context) {
 			}
 		}
 		if n > 0 && f.job != "" {
-			found.Message = fmt.Sprintf("%s has %d checkpoints of job %q (%s) that are newer than all in the store, the newest is %d: `coordinator checkpoint import -f %s` brings them in",
-				d.path, n, f.job, f.server, found.ID, filepath.Join(d.path, name))
+			found.Message = fmt.Sprintf("%s has %d checkpoints of job %q (%s) that are newer than all in the store, the newest is %d: `coordinator checkpoint import -f %s` brings them in, %s the live one into the state",
+				d.path, n, f.job, f.server, found.ID, filepath.Join(d.path, name), restoreHint(f.job, filepath.Join(d.path, name)))
 			newer[name] = found
 		}
 	}

@@ -40,6 +40,8 @@ type Disk interface {
 	Create(path string) (File, error)
 	// Publish moves a file to a name that nothing has; fs.ErrExist otherwise.
 	Publish(from, to string) error
+	// Replace moves a file to a name, in the place of what has it.
+	Replace(from, to string) error
 	Remove(path string) error
 	// SyncDir makes the names in a directory durable.
 	SyncDir(dir string) error
@@ -78,6 +80,9 @@ func (OS) Publish(from, to string) error {
 	}
 	return os.Rename(from, to)
 }
+
+// Replace implements [Disk].
+func (OS) Replace(from, to string) error { return os.Rename(from, to) }
 
 // Remove implements [Disk].
 func (OS) Remove(path string) error { return os.Remove(path) }

@@ -54,6 +54,9 @@ func (d *faulty) Create(path string) (f File, err error) {
 func (d *faulty) Publish(from, to string) error {
 	return d.step(func() error { return d.OS.Publish(from, to) })
 }
+func (d *faulty) Replace(from, to string) error {
+	return d.step(func() error { return d.OS.Replace(from, to) })
+}
 func (d *faulty) Remove(path string) error { return d.step(func() error { return d.OS.Remove(path) }) }
 func (d *faulty) SyncDir(dir string) error { return d.step(func() error { return d.OS.SyncDir(dir) }) }
 
