@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"keyframe/coordinator/doctor"
@@ -38,6 +39,11 @@ func (c *Coordinator) Doctor(ctx context.Context, name string, watch time.Durati
 	}
 	for _, s := range spec.Sources {
 		req.Sources = append(req.Sources, statebackend.SourceRef{Topic: s.Topic, Group: s.Group})
+	}
+	if c.drillsBeside() {
+		if req.Scratch, err = c.orphans(ctx, j); err != nil {
+			return doctor.Report{}, Explain(fmt.Errorf("look for scratch keys of job %q: %w", name, err))
+		}
 	}
 	r, err := doctor.Examine(ctx, store, req)
 	if err != nil {

@@ -162,7 +162,7 @@ func (d *drills) works(root string) bool {
 func (c *Coordinator) drill(ctx context.Context, op *Operation, j *job, cp snapshot.Checkpoint) (*drill.Result, error) {
 	spec := j.config()
 	r := c.runner()
-	scratch := drill.ScratchJob(spec.Key(), randomID(6))
+	scratch := drill.ScratchJob(spec.Key(), j.scratchID())
 	defer c.drills.work(scratch)()
 	if err := c.announce(ctx, r, scratch); err != nil {
 		return nil, err
@@ -266,8 +266,10 @@ func (c *Coordinator) drillByItself() {
 	tick := time.NewTicker(c.opts.Poll)
 	defer tick.Stop()
 	told := map[string]bool{} // scratch jobs whose removal failed
+	swept, failed := map[string]uint64{}, map[string]uint64{}
 	for {
 		c.sweepScratch(told)
+		c.sweepDead(swept, failed)
 		for _, j := range c.Jobs() {
 			if !j.Paused && c.drills.due(j.Name, j.Config.Drill.Schedule, c.opts.Now()) {
 				if _, err := c.Drill(c.ctx, j.Name, ""); err != nil && !errors.Is(err, statebackend.ErrNotLeader) {

@@ -51,6 +51,7 @@ const (
 	EventDeposed             EventKind = "deposed"
 	EventDrillPassed         EventKind = "drill_passed"
 	EventDrillFailed         EventKind = "drill_failed"
+	EventScratchRemoved      EventKind = "scratch_removed" // of drills that earlier leaders died in
 	EventStoreCompacted      EventKind = "store_compacted"
 	EventStoreBackedUp       EventKind = "store_backed_up"
 	EventStoreUpkeepFailed   EventKind = "store_upkeep_failed"

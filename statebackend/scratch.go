@@ -21,3 +21,12 @@ type Scratch interface {
 	// and gives their number. It may be called again.
 	Purge(ctx context.Context, job Job) (removed int64, err error)
 }
+
+// ScratchFinder finds scratch jobs by their keys, also those that nobody has
+// written down.
+type ScratchFinder interface {
+	// FindScratch gives what lies between begin and end in the names of keys, as
+	// long as there is no colon in it, and about how many keys each has: keys
+	// that come or go meanwhile may be missing, or counted twice.
+	FindScratch(ctx context.Context, begin, end string) (map[string]int64, error)
+}

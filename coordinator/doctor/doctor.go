@@ -54,6 +54,7 @@ const (
 	CodeMissing         Code = "missing-key"      // an indexed name without a key
 	CodeForeignName     Code = "foreign-name"     // an indexed name that isn't under the job's root
 	CodeStaged          Code = "staged-key"       // left by a restore that is over
+	CodeScratch         Code = "scratch-key"      // left by a drill that is over
 	CodeSchemaMissing   Code = "schema-missing"   // an indexed key without an entry in the registry
 	CodeSchemaMalformed Code = "schema-malformed" // an entry that isn't type name|version
 	CodeSchemaStale     Code = "schema-stale"     // an entry of a key that is neither there nor in the index
@@ -122,6 +123,14 @@ type Request struct {
 	MaxReadRate int64 // bytes per second, 0 for no bound
 	Watch       time.Duration
 	Limits      Limits
+	// Scratch are scratch jobs beside the state that no drill owns.
+	Scratch []Scratch
+}
+
+// Scratch is a scratch job of a drill.
+type Scratch struct {
+	Root string // all its keys begin with it and a colon
+	Keys uint64
 }
 
 // Limits are the thresholds and bounds; zero ones get their defaults.
@@ -195,6 +204,9 @@ func Examine(ctx context.Context, store Store, req Request) (Report, error) {
 		return Report{}, fmt.Errorf("doctor of job %q: look for keys in two partitions: %w", req.Job.Root(), err)
 	}
 	e.finish(seen)
+	for _, s := range req.Scratch {
+		e.found.put(CodeScratch, Warning, textOf[CodeScratch].what, s.Root+":*", s.Keys)
+	}
 	r := Report{
 		Job: req.Job.Name, Server: store.Server(), At: began.UTC(),
 		Keys: e.keys, Indexed: e.indexed, Elements: e.places.elements, Findings: e.found.sorted(),
