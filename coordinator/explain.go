@@ -34,7 +34,7 @@ var explanations = []struct {
 	{statebackend.ErrNoRoom, fault.Refused, "give the state store more memory (maxmemory)"},
 	{statebackend.ErrChanged, fault.Busy, "stop the job's workers, or try again"},
 	{statebackend.ErrSchema, fault.Refused, ""},
-	{statebackend.ErrWrongType, fault.Failed, "something else has written under that key; check the job's prefix and name, and the key's writer"},
+	{statebackend.ErrWrongType, fault.Failed, "something else has written under that key; check the job's prefix and name, and the key's writer; `coordinator doctor JOB` tells what it must be, and what to do"},
 	{statebackend.ErrInvalidConfig, fault.Config, ""},
 	{statebackend.ErrUnsupported, fault.Refused, ""},
 	{statebackend.ErrMismatch, fault.Failed, "try again; if it happens again, look at what else writes to the state store"},

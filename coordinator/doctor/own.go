@@ -23,13 +23,15 @@ func newOwnKeys(job statebackend.Job, found *findings) *ownKeys {
 	const lease = "; when no coordinator leads the job, UNLINK {key}: the next one takes a new lease"
 	const again = "; move it away (RENAME {key} to a name outside the job's prefix), then `coordinator restore JOB` writes the right one"
 	return &ownKeys{found: found, wrong: map[string]bool{}, need: map[string]ownKey{
-		job.Index(): {"the index of the job's state", "set", again +
-			". Without a checkpoint: SADD {key} the name of each state key"},
+		job.Index(): {"the index of the job's state", "set", "; to keep the state as it is, write a new index beside it (SADD NEW each key under " +
+			job.Root() + ":cg:) and put it in place: RENAME NEW {key}; or move the wrong one away (RENAME {key} to a name outside the job's prefix): " +
+			"the coordinator then takes the state for lost and recovers it from a checkpoint, without what was written since"},
 		job.Registry():       {"the schema registry", "hash", again + ". Without a checkpoint, writers register their types with the next write"},
 		job.OperatorStates(): {"the list of operator states", "hash", again},
 		job.Assignment():     {"the assignment of key groups", "string", again},
-		job.Record():         {"the coordinator's record", "hash", again},
-		job.Lease():          {"the lease of the job's leader", "hash", lease},
+		job.Record(): {"the coordinator's record", "hash", "; to keep the state as it is, `coordinator job pause JOB`, move the key away " +
+			"(RENAME {key} to a name outside the job's prefix) and `coordinator job adopt JOB`; without the pause the coordinator then takes the state for lost and recovers it from a checkpoint"},
+		job.Lease(): {"the lease of the job's leader", "hash", lease},
 	}}
 }
 

@@ -69,13 +69,14 @@ func (e *exam) isHot(k statebackend.WrittenKey, a statebackend.Activity) bool {
 
 func (e *exam) tellHot(k statebackend.WrittenKey, a statebackend.Activity) {
 	const what = "keys that were written far more than others while they were watched"
-	how := "by the tracking of writes"
+	how, counted := "by the tracking of writes", "writes"
 	if a.Announced {
+		counted = "announcements"
 		how = "by the server's announcements: at most one for each turn of its event loop, so there may be many more"
 	}
 	rate := float64(k.Writes) / a.Over.Seconds()
-	e.found.put(CodeHotKey, Info, what+", "+how, fmt.Sprintf("%s (%d writes in %s, %.0f/s, %.0f %% of all to the job's state)",
-		k.Name, k.Writes, a.Over.Round(100*time.Millisecond), rate, 100*float64(k.Writes)/float64(max(a.Count, 1))), 1)
+	e.found.put(CodeHotKey, Info, what+", "+how, fmt.Sprintf("%s (%d %s in %s, %.0f/s, %.0f %% of all of the job's state)",
+		k.Name, k.Writes, counted, a.Over.Round(100*time.Millisecond), rate, 100*float64(k.Writes)/float64(max(a.Count, 1))), 1)
 }
 
 // unheard says why the job's own writes were not seen.
@@ -92,7 +93,7 @@ func (e *exam) idle(a statebackend.Activity) {
 	if e.state == 0 || a.By == statebackend.ByTracking && a.Writes {
 		return
 	}
-	over := a.Over.Round(100 * time.Millisecond)
+	over := a.Over.Round(time.Millisecond)
 	silent := "" // how it was judged that nobody wrote
 	judged := "whether anybody writes could not be seen"
 	switch {

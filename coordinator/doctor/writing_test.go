@@ -50,7 +50,7 @@ func TestAKeyThatIsWrittenFarMoreThanOthersIsFound(t *testing.T) {
 			r := p.by(writing, watch)
 			f := only(t, r, CodeHotKey, Info)
 			require.EqualValues(t, 1, f.Count)
-			require.Regexp(t, `^`+hot(p)+` \(\d{3} writes in .*s, \d+/s, 9\d % of all to the job's state\)$`, f.Where[0])
+			require.Regexp(t, `^`+hot(p)+` \(\d{3} (writes|announcements) in .*s, \d+/s, 9\d % of all of the job's state\)$`, f.Where[0])
 			require.Contains(t, f.What, name)
 			require.Empty(t, r.NotLooked)
 			// A job that is written evenly has none.

@@ -35,7 +35,7 @@ var codes = []struct {
 	{statebackend.ErrChanged, fault.Busy, "stop the job's workers, or try again"},
 	{statebackend.ErrPermission, fault.Permission, "grant the right that is named"},
 	{statebackend.ErrAuth, fault.Permission, "correct the user and the password"},
-	{statebackend.ErrWrongType, fault.Failed, "something else has written under that key; check the job's prefix and name, and the key's writer"},
+	{statebackend.ErrWrongType, fault.Failed, "something else has written under that key; check the job's prefix and name, and the key's writer; `coordinator doctor JOB` tells what it must be, and what to do"},
 	{statebackend.ErrDamaged, fault.Failed, "put right what the message names; the job's state is not touched by it"},
 	{statebackend.ErrUnreachable, fault.Unreachable, "start the state store or correct its address; then repeat"},
 	{statebackend.ErrClosed, fault.Unreachable, "start the coordinator again"},
