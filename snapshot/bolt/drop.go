@@ -36,7 +36,7 @@ func (db *DB) sweep(ctx context.Context) error {
 	}
 	for part := range slices.Chunk(all, dropPerTx) {
 		if err == nil {
-			err = db.drop(ctx, part)
+			err = db.removing(func() error { return db.drop(ctx, part) })
 		}
 		if err != nil {
 			db.mem.discard(idsOf(part), false)

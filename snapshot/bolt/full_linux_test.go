@@ -50,9 +50,15 @@ func childFull(path string) {
 	for _, id := range done {
 		must(readBack(ctx, db, id))
 	}
-	if _, err := storetest.Take(ctx, db, storetest.Attempt("flights"), storetest.Keys("still-full", 4000)); err == nil {
-		must(errors.New("there is no room, and a checkpoint was taken"))
+	// What the failed one left is removed, if need be with the reserve's help:
+	// there may be room for another, and then there is none again.
+	for n, err := 0, error(nil); err == nil; n++ {
+		if n > 2 {
+			must(errors.New("there is no room, and checkpoints were taken"))
+		}
+		_, err = storetest.Take(ctx, db, storetest.Attempt("flights"), storetest.Keys(fmt.Sprint("still-full-", n), 4000))
 	}
+	must(db.Err())
 	must(os.Remove(ballast))
 	_, err = storetest.Take(ctx, db, storetest.Attempt("flights"), storetest.Keys("again", 4000))
 	must(err)

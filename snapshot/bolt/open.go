@@ -75,6 +75,7 @@ type DB struct {
 	mem      *memory
 	sweeper  sweeper
 	spares   spares
+	spare    reserve // of the disk's room
 	deleting sync.Mutex // orders Delete, Hold and Rewrite
 	broken   atomic.Pointer[broken]
 	lost     atomic.Bool // the index lacks a chunk that a manifest names
@@ -104,6 +105,7 @@ func Open(ctx context.Context, path string, opts Options) (*DB, error) {
 	if err := db.prepare(ctx); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	db.keepReserve()
 	db.sweeper.wake()
 	return db, nil
 }
@@ -238,6 +240,7 @@ func (db *DB) Err() error {
 func (db *DB) Close() error {
 	db.end()
 	db.sweeper.end()
+	db.spare.giveUp()
 	db.upkeep.Lock()
 	defer db.upkeep.Unlock()
 	db.swap.RLock()

@@ -137,7 +137,11 @@ func (db *DB) Edit(ctx context.Context, job string, id snapshot.ID, ch snapshot.
 // Where the manifest is damaged or lost, the references of all chunks are
 // counted anew (see recount). One of a newer version is not deleted.
 func (db *DB) Delete(ctx context.Context, job string, id snapshot.ID) error {
-	ids, err := db.forget(ctx, job, id)
+	var ids []snapshot.ChunkID
+	err := db.removing(func() (err error) {
+		ids, err = db.forget(ctx, job, id)
+		return err
+	})
 	if err != nil {
 		return err
 	}
