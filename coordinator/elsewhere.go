@@ -114,16 +114,22 @@ func (j *job) accepted(ctx context.Context) {
 	j.keepSeen(ctx)
 }
 
+// newerLocked reports whether another store is known to have a newer checkpoint
+// than those that this one could recover the state from.
+func (j *job) newerLocked() bool {
+	r := j.saw.record
+	return j.saw.others && r.Checkpoint != 0 && (r.Checkpoint > j.headLocked() || r.Epoch > max(j.flip.Epoch, j.newest.epoch))
+}
+
 // elsewhere says where a newer checkpoint is than those that this store could
 // recover the state from, and what to do; "" when there is none that is known
 // of. Lost state is then left to a person, and to that coordinator: what this
 // one has is older, and nobody who restores it by itself would notice.
 func (j *job) elsewhere() string {
 	j.mu.Lock()
-	s, head, name, own := j.saw, j.headLocked(), j.spec.Name, j.best
-	epoch := max(j.flip.Epoch, j.newest.epoch)
+	s, name, own, newer := j.saw, j.spec.Name, j.best, j.newerLocked()
 	j.mu.Unlock()
-	if !s.others || s.record.Checkpoint == 0 || s.record.Checkpoint <= head && s.record.Epoch <= epoch {
+	if !newer {
 		return ""
 	}
 	var b strings.Builder

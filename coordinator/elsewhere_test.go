@@ -33,6 +33,8 @@ func overtaken(t *testing.T, a *world, l *leases, copiesOfA string) (config.Job,
 	a.write(job, 130, "two")
 	require.Equal(t, snapshot.ID(3), a.checkpoint("flights").ID)
 	b.pass(2 * DefaultPoll)
+	require.Equal(t, HealthStandby, b.job("flights").Health.State)
+	require.Zero(t, b.job("flights").Recovers, "who stands by recovers nothing")
 	l.killed.Store(true)
 	a.close()
 	return job, b
@@ -60,6 +62,7 @@ func TestI5AStandbyThatKnowsOfANewerCheckpointLeavesLostStateAlone(t *testing.T)
 				b.pass(DefaultLeaseTTL + 2*DefaultPoll)
 				s := b.job("flights")
 				require.Equal(t, HealthLost, s.Health.State)
+				require.Zero(t, s.Recovers)
 				for _, part := range []string{"checkpoint 3", "epoch 1", "/a", "host-a", "127.0.0.1:a", "restore is 2, ", " old", "start that coordinator again", "restore flights --checkpoint 2", "--from FILE"} {
 					require.Contains(t, s.Health.Message, part)
 				}

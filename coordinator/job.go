@@ -56,6 +56,7 @@ type job struct {
 	term     *term                // nil while this coordinator doesn't lead the job
 	leader   *statebackend.Leader // who does then, as far as is known
 	saw      sighting             // what the record last said, whoever led
+	blind    error                // of the last look at the state
 	footing  footing              // what the next checkpoint may stand on
 	silence  silence              // since the last good checkpoint
 	shrink   shrinking            // what it is compared with, and which are in doubt
@@ -244,7 +245,9 @@ func (j *job) run(ctx context.Context) {
 			j.guarded(func() { j.tick(ctx) })
 			j.guarded(func() { j.merge(ctx) })
 		case <-look.C:
-			j.guarded(func() { j.watch(ctx) })
+			if !j.tickIsDue() { // which looks first, and may have waited for this
+				j.guarded(func() { j.watch(ctx) })
+			}
 		}
 		stop()
 	}

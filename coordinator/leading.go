@@ -213,7 +213,12 @@ func (k OperationKind) needsLead() bool {
 // asLeader runs a task under the lease, or refuses it where somebody else
 // leads. Where the lease can't be asked for, the task finds out by itself.
 func (j *job) asLeader(ctx context.Context, t task) (func(*Status), error) {
-	j.confirm(ctx)
+	within, done := ctx, func() {}
+	if t.op.Status().Kind == OpCheckpoint {
+		within, done = j.withinAttempt(ctx)
+	}
+	j.confirm(within)
+	done()
 	if t.op.Status().Kind.needsLead() {
 		if _, err := j.lead(ctx); errors.Is(err, statebackend.ErrNotLeader) {
 			return nil, err

@@ -89,6 +89,7 @@ func (j *job) recover(ctx context.Context) {
 	var err error
 	j.execute(ctx, task{op: op, do: func(ctx context.Context, op *Operation) (func(*Status), error) {
 		result, err = j.recoverOnce(ctx, op, r.attempts+1)
+		err = j.endedBy(ctx, err)
 		return func(s *Status) { s.Restore = &result }, err
 	}})
 	if err == nil && op.Status().State == OpDone {
@@ -137,6 +138,9 @@ func (j *job) recoverOnce(ctx context.Context, op *Operation, attempt int) (rest
 			return res, err
 		}
 		refused = &cp
+	}
+	if err := j.learn(ctx); err != nil { // what is bad is nobody's last good one
+		return restore.Result{}, err
 	}
 	return restore.Result{}, fault.New(fault.NoCheckpoint, "if there is a copy elsewhere, restore from that", "job %q has no restorable checkpoint left", spec.Name)
 }

@@ -145,7 +145,7 @@ func (j *job) restore(ctx context.Context, op *Operation, r restore.Request, noU
 	name := j.config().Name
 	j.c.emit(Event{Kind: EventRestoreStarted, Job: name, ID: r.Checkpoint, Operation: op.Status().ID, Message: fmt.Sprintf("%s of checkpoint %d of job %q", what, r.Checkpoint, r.From)})
 	res, err := j.restoreSteps(ctx, op, r, noUndo, what)
-	if err != nil {
+	if err = j.endedBy(ctx, err); err != nil {
 		j.keepUnresolved(err)
 		f := Explain(err)
 		j.c.emit(Event{Kind: EventRestoreFailed, Job: name, ID: r.Checkpoint, Operation: op.Status().ID, Message: what + " failed: " + f.Message})
@@ -227,7 +227,7 @@ func (j *job) rescale(ctx context.Context, op *Operation, req RescaleRequest) (*
 	name := j.config().Name
 	j.c.emit(Event{Kind: EventRescaleStarted, Job: name, Operation: op.Status().ID, Message: fmt.Sprintf("rescale to parallelism %d", req.Parallelism)})
 	res, err := j.rescaleSteps(ctx, op, req)
-	if err != nil {
+	if err = j.endedBy(ctx, err); err != nil {
 		j.keepUnresolved(err)
 		f := Explain(err)
 		j.c.emit(Event{Kind: EventRescaleFailed, Job: name, Operation: op.Status().ID, Message: "rescale failed: " + f.Message})

@@ -36,7 +36,7 @@ type JobStatus struct {
 	InDoubt        []snapshot.ID        `json:"inDoubt,omitempty"`  // far smaller than the one before, and not accepted: nothing older than the first is removed
 	Undo           snapshot.ID          `json:"undo,omitempty"`     // what `undo` would restore
 	Head           snapshot.ID          `json:"head,omitempty"`     // what the live state descends from
-	Recovers       snapshot.ID          `json:"recovers,omitempty"` // what a recovery of lost state, and a restore that names none, begin with: the newest one that is not in doubt
+	Recovers       snapshot.ID          `json:"recovers,omitempty"` // what a recovery of lost state, and a restore that names none, begin with: the newest one that is not in doubt. 0 while another coordinator leads, or has a newer one
 }
 
 // RecoveryStatus is a recovery under way.
@@ -61,7 +61,8 @@ func (j *job) view() JobStatus {
 	if text := j.c.storeSays.Load(); text != nil && s.Health.State != HealthStore {
 		s.Health.Warnings = append(slices.Clip(s.Health.Warnings), *text)
 	}
-	if j.best != nil {
+	// Who stands by recovers nothing, nor who knows of a newer one elsewhere.
+	if j.best != nil && s.Health.State != HealthStandby && !j.newerLocked() {
 		s.Recovers = j.best.ID
 	}
 	s.Health.Warnings = append(slices.Clip(s.Health.Warnings), j.shrinkWarningsLocked()...)

@@ -81,9 +81,10 @@ func (j *job) tick(ctx context.Context) {
 		}
 		return
 	}
+	unseen := j.unseenNow()
 	op := j.c.newOperation(j.config().Name, OpCheckpoint)
 	j.execute(ctx, task{op: op, do: func(ctx context.Context, op *Operation) (func(*Status), error) {
-		cp, err := j.take(ctx, op, cut.Request{Kind: snapshot.KindCheckpoint, Trigger: snapshot.TriggerSchedule})
+		cp, err := j.take(ctx, op, cut.Request{Kind: snapshot.KindCheckpoint, Trigger: snapshot.TriggerSchedule, Unseen: unseen})
 		return func(s *Status) { s.Checkpoint = cp }, err
 	}})
 	j.countOverlapped(due)
@@ -140,7 +141,7 @@ func (j *job) countOverlapped(due time.Time) {
 // status, retention. It runs in the actor.
 func (j *job) take(ctx context.Context, op *Operation, req cut.Request) (*snapshot.Checkpoint, error) {
 	spec := j.config()
-	g, err := j.lookNow(ctx)
+	g, err := j.lookBefore(ctx, req.Unseen)
 	if err == nil {
 		err = j.refuseLost()
 	}

@@ -176,16 +176,17 @@ func (j *job) watch(ctx context.Context) {
 
 // glance looks once and tells what that means; it writes nothing.
 func (j *job) glance(ctx context.Context) (statebackend.Glimpse, verdict, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	ctx, cancel := j.withinAttempt(ctx)
 	defer cancel()
 	spec := j.config()
 	g, err := j.c.opts.Backend.Look(ctx, spec.Key())
+	j.mu.Lock()
+	newest := j.newest
+	j.blind = err
+	j.mu.Unlock()
 	if err != nil {
 		return g, verdict{}, err
 	}
-	j.mu.Lock()
-	newest := j.newest
-	j.mu.Unlock()
 	v := j.missed(g, assess(g, newest, j.c.opts.Backend.Server()), newest)
 	// Where another one leads, its store has them.
 	others := g.Leader.ID != "" && g.Leader.ID != j.c.opts.Lease.Owner.ID
