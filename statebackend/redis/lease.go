@@ -165,12 +165,24 @@ func (b *Backend) Renew(ctx context.Context, l statebackend.Lease, ttl time.Dura
 	short, cancel := context.WithTimeout(ctx, renewPatience(ctx, ttl))
 	defer cancel()
 	err := b.keep(short, l, ttl.Milliseconds())
-	if err == nil || ctx.Err() != nil || errors.Is(err, statebackend.ErrNotLeader) {
+	if err == nil || ctx.Err() != nil || saidNo(err) {
 		return err
 	}
-	// Whatever kept it from writing. That the wait is over is not asked of
+	// Whatever else kept it from writing. That the wait is over is not asked of
 	// short: the connection's deadline is the same moment, and may be told first.
 	return b.fence(statebackend.WithLease(ctx, l), b.client, l.Job)
+}
+
+// saidNo reports whether the server has answered a renewal with no: that is not
+// a pause, and the lease runs out.
+func saidNo(err error) bool {
+	for _, no := range []error{statebackend.ErrNotLeader, statebackend.ErrPermission, statebackend.ErrAuth, statebackend.ErrReadOnly,
+		statebackend.ErrDamaged, statebackend.ErrWrongType} {
+		if errors.Is(err, no) {
+			return true
+		}
+	}
+	return false
 }
 
 // renewPatience is how long a renewal waits for its script before it looks.
