@@ -137,7 +137,7 @@ func TestALongPauseOfTheServersWriters(t *testing.T) {
 	_, err := a.c.Apply(ctx, testJob("flights"))
 	require.NoError(t, err)
 	a.is(HealthOK)
-	require.NoError(t, c.Do(ctx, "CLIENT", "PAUSE", (2 * ttl).Milliseconds(), "WRITE").Err())
+	require.NoError(t, c.Do(ctx, "CLIENT", "PAUSE", (2*ttl).Milliseconds(), "WRITE").Err())
 	_, err = b.c.Apply(ctx, testJob("flights"))
 	require.NoError(t, err)
 	require.Never(t, func() bool {

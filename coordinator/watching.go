@@ -76,6 +76,28 @@ func (j *job) learn(ctx context.Context) error {
 	}
 }
 
+// lately is the newest completed checkpoint, the newest that can be restored,
+// and how many attempts failed since the former. Imports save nothing of what
+// is live.
+func lately(history []snapshot.Checkpoint) (last, good *snapshot.Checkpoint, failures uint64) {
+	for i := len(history) - 1; i >= 0 && good == nil; i-- {
+		cp := &history[i]
+		if cp.Trigger == snapshot.TriggerImport {
+			continue
+		}
+		switch {
+		case cp.State == snapshot.StateFailed && last == nil:
+			failures++
+		case cp.State == snapshot.StateCompleted && last == nil:
+			last = cp
+		}
+		if cp.Restorable() {
+			good = cp
+		}
+	}
+	return last, good, failures
+}
+
 func (j *job) learnOnce(ctx context.Context) (done bool, err error) {
 	j.mu.Lock()
 	name, gen := j.spec.Name, j.gen
@@ -84,22 +106,7 @@ func (j *job) learnOnce(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("list checkpoints of %q: %w", name, storeTrouble(err))
 	}
-	var last, good *snapshot.Checkpoint
-	failures := uint64(0)
-	for i := len(history) - 1; i >= 0 && good == nil; i-- {
-		if history[i].Trigger == snapshot.TriggerImport {
-			continue // nothing of it saves what is live
-		}
-		switch {
-		case history[i].State == snapshot.StateFailed && last == nil:
-			failures++
-		case history[i].State == snapshot.StateCompleted && last == nil:
-			last = &history[i]
-		}
-		if history[i].Restorable() {
-			good = &history[i]
-		}
-	}
+	last, good, failures := lately(history)
 	newest, flip, err := j.readable(ctx, history)
 	if err != nil {
 		return false, err
@@ -231,6 +238,12 @@ func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
 		j.setHealth(healthOf(err), err.Error(), g.Warnings)
 		return g, err
 	}
+	j.judged(ctx, g, v)
+	return g, nil
+}
+
+// judged takes a look at the state for the job's health.
+func (j *job) judged(ctx context.Context, g statebackend.Glimpse, v verdict) {
 	j.sight(g, v)
 	j.seen(g)
 	j.keepSeen(ctx)
@@ -244,7 +257,6 @@ func (j *job) lookNow(ctx context.Context) (statebackend.Glimpse, error) {
 		v.health, v.message = HealthStore, err.Error()
 	}
 	j.setHealth(v.health, v.message, slices.Concat(g.Warnings, j.warnings()))
-	return g, nil
 }
 
 // lostNow looks once beside the actor and tells whether there is state to lose.

@@ -173,14 +173,7 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 	told := coordinator.Listeners{logEvents(d.log), events, m, auditor}
 	hooks, endHooks := d.startHooks(told)
 	defer endHooks()
-	c := coordinator.New(coordinator.Options{
-		Store: d.db, Journal: d.db.Journal(), Backend: d.backend, Jobs: d.file.Jobs,
-		Listener: coordinator.Listeners{told, hooks},
-		Upkeep:   d.db, CompactAbove: d.file.Store.CompactAbove, Copies: d.file.Store.CopyPaths(), DrillTarget: d.drills,
-		StoreErr: d.db.Err, Salvaged: d.salvaged,
-		CopyCheck: coordinator.CopyCheck{Every: time.Duration(d.file.Store.CheckCopies.Every), Rate: int64(d.file.Store.CheckCopies.Rate)},
-		Lease:     coordinator.Lease{TTL: time.Duration(d.file.Lease.TTL), Owner: d.owner()},
-	})
+	c := coordinator.New(d.options(coordinator.Listeners{told, hooks}))
 	m.Watch(c.Jobs, c.StoreStats)
 	m.WatchCopies(c.Copies)
 	ring := api.NewKeyring(d.keys)
@@ -200,20 +193,37 @@ func (d *daemon) run(ctx context.Context, listener net.Listener) error {
 	}
 	beat = d.startHeartbeat(c, hooks, m, told)
 	defer beat.Close()
+	err = d.serve(ctx, listener, server)
+	d.stop(c, server)
+	return err
+}
+
+// options are what the coordinator is made with.
+func (d *daemon) options(told coordinator.Listener) coordinator.Options {
+	store := d.file.Store
+	return coordinator.Options{
+		Store: d.db, Journal: d.db.Journal(), Backend: d.backend, Jobs: d.file.Jobs, Listener: told,
+		Upkeep: d.db, CompactAbove: store.CompactAbove, Copies: store.CopyPaths(), DrillTarget: d.drills,
+		StoreErr: d.db.Err, Salvaged: d.salvaged,
+		CopyCheck: coordinator.CopyCheck{Every: time.Duration(store.CheckCopies.Every), Rate: int64(store.CheckCopies.Rate)},
+		Lease:     coordinator.Lease{TTL: time.Duration(d.file.Lease.TTL), Owner: d.owner()},
+	}
+}
+
+// serve serves the API until ctx ends, or it can't be served any more.
+func (d *daemon) serve(ctx context.Context, listener net.Listener, server *http.Server) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	d.log.Info("started", "version", versionText(), "api", d.file.API.Listen, "state", d.backend.Server(), "store", d.file.Store.Path, "jobs", len(d.file.Jobs))
 	if d.app.ready != nil {
 		d.app.ready(listener.Addr().String())
 	}
-	var serveErr error
 	select {
 	case <-ctx.Done():
-	case serveErr = <-served:
-		serveErr = fault.Wrap(serveErr, fault.Failed, "", "serve the API on %s", d.file.API.Listen)
+		return nil
+	case err := <-served:
+		return fault.Wrap(err, fault.Failed, "", "serve the API on %s", d.file.API.Listen)
 	}
-	d.stop(c, server)
-	return serveErr
 }
 
 // owner is what other coordinators are told of this one. Without a host name

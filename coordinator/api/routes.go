@@ -199,17 +199,19 @@ func (r routes) jobs() {
 	add(r, http.MethodPost, "/jobs/{job}/unmark", "unmark-job", "End a restore in progress that no coordinator runs any more", 202, func(ctx context.Context, in *JobPath) (Operation, error) {
 		return started(c.Unmark(ctx, in.Job))
 	}, admin)
-	add(r, http.MethodGet, "/jobs/{job}/keygroups", "key-groups", "Where keys belong", 200, func(_ context.Context, in *keysInput) (List[KeyPlace], error) {
-		if n := len(in.Keys); n == 0 || n > MaxKeys {
-			return List[KeyPlace]{}, fault.New(fault.Usage, "give ?key=…&key=…", "%d keys: want 1 to %d", n, MaxKeys)
-		}
-		j, err := c.Job(in.Job)
-		if err != nil {
-			return List[KeyPlace]{}, err
-		}
-		places, err := Places(j.Config.Rule(), j.Parallelism, in.Keys)
-		return List[KeyPlace]{Items: places}, err
-	}, viewer)
+	add(r, http.MethodGet, "/jobs/{job}/keygroups", "key-groups", "Where keys belong", 200, r.keyGroups, viewer)
+}
+
+func (r routes) keyGroups(_ context.Context, in *keysInput) (List[KeyPlace], error) {
+	if n := len(in.Keys); n == 0 || n > MaxKeys {
+		return List[KeyPlace]{}, fault.New(fault.Usage, "give ?key=…&key=…", "%d keys: want 1 to %d", n, MaxKeys)
+	}
+	j, err := r.Coordinator.Job(in.Job)
+	if err != nil {
+		return List[KeyPlace]{}, err
+	}
+	places, err := Places(j.Config.Rule(), j.Parallelism, in.Keys)
+	return List[KeyPlace]{Items: places}, err
 }
 
 // MaxKeys is how many keys one request may ask for.
@@ -243,20 +245,7 @@ func (r routes) checkpoints() {
 		}
 		return List[Row]{Items: rows}, err
 	}, viewer)
-	add(r, http.MethodPost, at, "create-checkpoint", "Take a checkpoint now", 202, func(ctx context.Context, in *withBody[CreateCheckpoint]) (Operation, error) {
-		grade, err := snapshot.ParseGrade(string(in.Body.Grade))
-		if err != nil {
-			return Operation{}, fault.Wrap(err, fault.Usage, "", "create a checkpoint")
-		}
-		// An in-process store has a grade of its own; Redis refuses it by itself.
-		if grade != snapshot.GradeSnapshot && !slices.Contains(config.Grades, grade) {
-			return Operation{}, fault.New(fault.Refused, "ask for auto, precopy or paused", "grade %s is not there yet", grade)
-		}
-		if in.Body.Grade == "" {
-			grade = ""
-		}
-		return started(c.Checkpoint(ctx, in.Job, coordinator.CheckpointRequest{Name: in.Body.Name, Note: in.Body.Note, Grade: grade, VerifyLive: in.Body.VerifyLive}))
-	}, operator)
+	add(r, http.MethodPost, at, "create-checkpoint", "Take a checkpoint now", 202, r.createCheckpoint, operator)
 	add(r, http.MethodGet, at+"/{checkpoint}", "show-checkpoint", "One checkpoint with what its manifest says", 200, func(ctx context.Context, in *CheckpointPath) (Detail, error) {
 		cp, err := c.Resolve(ctx, in.Job, in.which())
 		if err != nil || cp.State != snapshot.StateCompleted {
@@ -284,6 +273,21 @@ func (r routes) checkpoints() {
 		return none{}, c.DeleteCheckpoint(ctx, in.Job, cp.ID, in.Force)
 	}, admin)
 	r.pins()
+}
+
+func (r routes) createCheckpoint(ctx context.Context, in *withBody[CreateCheckpoint]) (Operation, error) {
+	grade, err := snapshot.ParseGrade(string(in.Body.Grade))
+	if err != nil {
+		return Operation{}, fault.Wrap(err, fault.Usage, "", "create a checkpoint")
+	}
+	// An in-process store has a grade of its own; Redis refuses it by itself.
+	if grade != snapshot.GradeSnapshot && !slices.Contains(config.Grades, grade) {
+		return Operation{}, fault.New(fault.Refused, "ask for auto, precopy or paused", "grade %s is not there yet", grade)
+	}
+	if in.Body.Grade == "" {
+		grade = ""
+	}
+	return started(r.Coordinator.Checkpoint(ctx, in.Job, coordinator.CheckpointRequest{Name: in.Body.Name, Note: in.Body.Note, Grade: grade, VerifyLive: in.Body.VerifyLive}))
 }
 
 func (r routes) pins() {

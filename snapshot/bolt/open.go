@@ -75,7 +75,7 @@ type DB struct {
 	mem      *memory
 	sweeper  sweeper
 	spares   spares
-	spare    reserve // of the disk's room
+	spare    reserve    // of the disk's room
 	deleting sync.Mutex // orders Delete, Hold and Rewrite
 	broken   atomic.Pointer[broken]
 	lost     atomic.Bool // the index lacks a chunk that a manifest names

@@ -98,9 +98,15 @@ func salvageInChild(ctx context.Context, path, tmp string, progress func(done, t
 		_ = cmd.Process.Kill()
 	}
 	err = cmd.Wait()
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return report, ctx.Err()
+	}
+	return salvageTold(last, readErr, err, &errs)
+}
+
+// salvageTold is what a child has reported, or why it has not.
+func salvageTold(last answer, readErr, err error, errs *head) (report SalvageReport, _ error) {
+	switch {
 	case err != nil && readErr == nil:
 		return report, fmt.Errorf("%w: the child that reads it fell (%w): %s", snapshot.ErrCorrupt, err, firstLine(errs.data))
 	case readErr != nil:

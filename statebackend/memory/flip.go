@@ -221,19 +221,25 @@ func (g *staging) put(modes map[string][]byte) statebackend.FlipResult {
 		res.Keys++
 	}
 	if all {
-		delete(s.keys, job.Index())
-		for _, name := range []string{job.Registry(), job.OperatorStates()} {
-			delete(s.keys, name)
-			if _, ok := g.meta[name]; ok {
-				s.keys[name] = g.take(name)
-			}
-		}
+		g.putMeta()
 	} else {
 		s.putFields(job.OperatorStates(), modes)
 		s.register(job, g.req.Schemas)
 	}
 	s.enter(job, g.names)
 	return res
+}
+
+// putMeta replaces the index and what stands beside it.
+func (g *staging) putMeta() {
+	s, job := g.s, g.req.Job
+	delete(s.keys, job.Index())
+	for _, name := range []string{job.Registry(), job.OperatorStates()} {
+		delete(s.keys, name)
+		if _, ok := g.meta[name]; ok {
+			s.keys[name] = g.take(name)
+		}
+	}
 }
 
 // replaced are the names whose live keys go: with ScopeAll all of the old and

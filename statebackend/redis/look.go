@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"keyframe/statebackend"
+	"keyframe/statebackend/redis/resp"
 )
 
 // Look reads the job's record, assignment and size, and what endangers its
@@ -42,16 +43,9 @@ func (b *Backend) Look(ctx context.Context, job statebackend.Job) (statebackend.
 	if !head.hasIndex && !head.hasRecord {
 		g.Where = b.where(ctx, job)
 	}
-	v, err := conn.Call(infoLimit, "INFO", "memory")
-	if err != nil {
+	if g.Warnings, err = b.askDangers(conn, facts); err != nil {
 		return statebackend.Glimpse{}, b.mapError(err, "look at the server")
 	}
-	memory := make(map[string]string)
-	infoFields(memory, v.String())
-	if v, err = conn.Call(infoLimit, "INFO", "keyspace"); err != nil {
-		return statebackend.Glimpse{}, b.mapError(err, "look at the server")
-	}
-	g.Warnings = dangers(facts, memory, keyspaceOf(v.String())[b.addr.db])
 	return g, nil
 }
 
@@ -142,4 +136,18 @@ func (b *Backend) where(ctx context.Context, job statebackend.Job) string {
 		parts = append(parts, fmt.Sprintf("database %d has %d keys", n, all[n].keys))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// askDangers asks for what an operator should be warned of.
+func (b *Backend) askDangers(conn *resp.Conn, facts serverFacts) ([]string, error) {
+	v, err := conn.Call(infoLimit, "INFO", "memory")
+	if err != nil {
+		return nil, err
+	}
+	memory := make(map[string]string)
+	infoFields(memory, v.String())
+	if v, err = conn.Call(infoLimit, "INFO", "keyspace"); err != nil {
+		return nil, err
+	}
+	return dangers(facts, memory, keyspaceOf(v.String())[b.addr.db]), nil
 }

@@ -151,26 +151,32 @@ func scanIndex(s *stream, job statebackend.Job, arena *nameArena, from uint64, f
 				return err
 			}
 		}
-		n, err := s.array()
-		if err != nil {
-			return err
-		}
-		s.read = 0
-		err = s.names(n, func(name []byte) error {
-			fn(name)
-			return arena.add(name)
-		})
-		if err != nil {
-			return err
-		}
-		if n > 0 {
-			count = max(1, min(indexPageSize/max(s.read/n, 1), indexPage))
-		}
-		if err := s.check(); err != nil {
+		if count, err = scanPage(s, arena, count, fn); err != nil {
 			return err
 		}
 	}
 	return arena.sort()
+}
+
+// scanPage reads the names of one page, and says how many to ask for next: what
+// this page's bytes came to decides.
+func scanPage(s *stream, arena *nameArena, count int64, fn func(name []byte)) (int64, error) {
+	n, err := s.array()
+	if err != nil {
+		return 0, err
+	}
+	s.read = 0
+	err = s.names(n, func(name []byte) error {
+		fn(name)
+		return arena.add(name)
+	})
+	if err != nil {
+		return 0, err
+	}
+	if n > 0 {
+		count = max(1, min(indexPageSize/max(s.read/n, 1), indexPage))
+	}
+	return count, s.check()
 }
 
 // eachRange walks over the index as often as its names need, and calls fn with
