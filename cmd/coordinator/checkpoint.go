@@ -50,12 +50,9 @@ func (a *app) checkpointCreate(ctx *cli.Context) error {
 	if ctx.IsSet("name") && ctx.String("name") == "" {
 		return fault.New(fault.Usage, "give it a name, or leave --name away", "the savepoint's name is empty")
 	}
-	grade := snapshot.Grade("")
-	if ctx.IsSet("grade") {
-		// One that is known but not there yet the coordinator refuses.
-		if grade, err = snapshot.ParseGrade(ctx.String("grade")); err != nil {
-			return fault.New(fault.Usage, "give one of auto, precopy, paused", "--grade %q: no such grade", ctx.String("grade"))
-		}
+	grade, err := gradeFlag(ctx)
+	if err != nil {
+		return err
 	}
 	c, err := a.client(ctx)
 	if err != nil {
@@ -82,6 +79,19 @@ func (a *app) checkpointCreate(ctx *cli.Context) error {
 		return err
 	}
 	return notCopied(out)
+}
+
+// gradeFlag is the grade that is asked for, "" for the job's own. One that is
+// known but not there yet the coordinator refuses.
+func gradeFlag(ctx *cli.Context) (snapshot.Grade, error) {
+	if !ctx.IsSet("grade") {
+		return "", nil
+	}
+	grade, err := snapshot.ParseGrade(ctx.String("grade"))
+	if err != nil {
+		return "", fault.New(fault.Usage, "give one of auto, precopy, paused", "--grade %q: no such grade", ctx.String("grade"))
+	}
+	return grade, nil
 }
 
 // showTaken tells of a checkpoint that was just taken.

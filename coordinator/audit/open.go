@@ -32,35 +32,37 @@ func (l *Log) open() (err error) {
 	if err != nil {
 		return err
 	}
-	head, keep := t.head, t.whole
-	if head.Seq == 0 {
-		head = before
+	head, keep, err := l.goesOn(t, before)
+	if err == nil && keep < t.size {
+		err = cutBehind(f, keep)
 	}
-	if l.known {
-		if head, keep, err = l.resume(t, before); err != nil {
-			return err
-		}
-	} else if err := l.anchored(head); err != nil {
+	if err == nil {
+		err = syncFolder(l.path)
+	}
+	if err != nil {
 		return err
 	}
-	if keep < t.size {
-		if err := cutBehind(f, keep); err != nil {
-			return err
-		}
-	}
-	if err := syncFolder(l.path); err != nil {
-		return err
-	}
-	l.file, l.size, l.first, l.head = f, keep, t.first, head
+	l.file, l.size, l.first, l.head, l.ahead = f, keep, t.first, head, 0
 	if keep == 0 {
 		l.first = 0
 	}
-	l.ahead = 0
 	l.reserve()
 	if t.whole < t.size && !l.known {
 		return l.tellRepair(t.size - t.whole)
 	}
 	return nil
+}
+
+// goesOn is after which line the log goes on, and how much of the file stays.
+func (l *Log) goesOn(t tail, before Head) (Head, int64, error) {
+	if l.known {
+		return l.resume(t, before)
+	}
+	head := t.head
+	if head.Seq == 0 {
+		head = before
+	}
+	return head, t.whole, l.anchored(head)
 }
 
 // tellRepair writes down that a crash left a part of a line, which nobody was
