@@ -2,6 +2,7 @@ package monkey
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -153,6 +154,9 @@ func (a *act) export() error {
 	file := filepath.Join(a.t.TempDir(), "checkpoint.kfa")
 	if err := a.ask("checkpoint", "export", jobName, "latest", "-f", file); err != nil {
 		return err
+	}
+	if _, err := os.Stat(file); err != nil {
+		return errNot // what else is done now has kept it from being written; its exit code is counted
 	}
 	if err := a.ask("checkpoint", "import", "-f", file); err != nil {
 		return err
