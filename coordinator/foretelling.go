@@ -41,12 +41,12 @@ func (c *Coordinator) planSound(ctx context.Context, name string, a *archive.Arc
 		return restore.Plan{}, err
 	}
 	m := a.Manifest()
-	id, err := c.sameCut(ctx, name, m)
+	same, err := c.sameCut(ctx, name, m)
 	switch {
 	case err != nil:
 		return restore.Plan{}, Explain(err)
-	case id != 0: // the import would change nothing, and the store's is restored
-		req.Checkpoint = id.String()
+	case same.ID != 0: // the import would change nothing, and the store's is restored
+		req.Checkpoint = same.ID.String()
 		return c.PlanRestore(ctx, name, req)
 	}
 	plan, err := c.planWith(ctx, name, a, req)

@@ -37,7 +37,10 @@ type ImportResult struct {
 	Job        string      `json:"job"`
 	Checkpoint snapshot.ID `json:"checkpoint"`
 	// Already: this very cut was there, and nothing was changed.
-	Already  bool   `json:"already"`
+	Already bool `json:"already"`
+	// Name is what the checkpoint is called, "" for nothing: its own name where
+	// it was there, whatever the import asked for.
+	Name     string `json:"name"`
 	From     Origin `json:"from"`
 	Keys     uint64 `json:"keys"`
 	Elements uint64 `json:"elements"`
@@ -135,16 +138,16 @@ func (j *job) bringIn(ctx context.Context, op *Operation, req ImportRequest) (*I
 	cp := m.Checkpoint
 	res := &ImportResult{Job: req.Job, From: Origin{Job: cp.Job, ID: cp.ID, Server: m.Identity.Server},
 		Keys: cp.Keys, Elements: cp.Elements, Bytes: cp.Bytes}
-	id, err := j.c.sameCut(ctx, req.Job, m)
+	same, err := j.c.sameCut(ctx, req.Job, m)
 	if err != nil {
 		return nil, Explain(err)
 	}
-	if id != 0 {
-		res.Checkpoint, res.Already = id, true
+	if same.ID != 0 {
+		res.Checkpoint, res.Already, res.Name = same.ID, true, same.Name
 		return res, nil
 	}
 	op.expect(cp.Keys, cp.Elements, cp.FullBytes)
-	if res.Checkpoint, err = j.commitImport(ctx, op, req); err != nil {
+	if res.Checkpoint, res.Name, err = j.commitImport(ctx, op, req); err != nil {
 		return nil, Explain(fmt.Errorf("import checkpoint %d of job %q into job %q: %w", cp.ID, cp.Job, req.Job, err))
 	}
 	crashpoint.At(crashpoint.ImportDone)
@@ -159,11 +162,11 @@ func (j *job) bringIn(ctx context.Context, op *Operation, req ImportRequest) (*I
 	return res, nil
 }
 
-// sameCut finds the checkpoint of a job that shows the same cut, 0 for none.
-func (c *Coordinator) sameCut(ctx context.Context, job string, m *snapshot.Manifest) (snapshot.ID, error) {
+// sameCut finds the checkpoint of a job that shows the same cut, the zero one for none.
+func (c *Coordinator) sameCut(ctx context.Context, job string, m *snapshot.Manifest) (none snapshot.Checkpoint, err error) {
 	history, err := c.opts.Store.List(ctx, job)
 	if err != nil {
-		return 0, fmt.Errorf("list checkpoints of %q: %w", job, err)
+		return none, fmt.Errorf("list checkpoints of %q: %w", job, err)
 	}
 	want := archive.Fingerprint(m)
 	for _, cp := range history {
@@ -174,17 +177,18 @@ func (c *Coordinator) sameCut(ctx context.Context, job string, m *snapshot.Manif
 		}
 		got, err := c.opts.Store.Manifest(ctx, job, cp.ID)
 		if err != nil && !isCorruptOrNewer(err) {
-			return 0, fmt.Errorf("checkpoint %d of job %q: %w", cp.ID, job, err)
+			return none, fmt.Errorf("checkpoint %d of job %q: %w", cp.ID, job, err)
 		}
 		if err == nil && archive.Fingerprint(got) == want {
-			return cp.ID, nil
+			return cp, nil
 		}
 	}
-	return 0, nil
+	return none, nil
 }
 
 // commitImport writes the chunks and the manifest; the commit is the import's.
-func (j *job) commitImport(ctx context.Context, op *Operation, req ImportRequest) (snapshot.ID, error) {
+// It gives the id and the name.
+func (j *job) commitImport(ctx context.Context, op *Operation, req ImportRequest) (snapshot.ID, string, error) {
 	m := req.Archive.Manifest()
 	a := snapshot.Attempt{Job: req.Job, Kind: m.Checkpoint.Kind, Trigger: snapshot.TriggerImport, StartedAt: m.Checkpoint.StartedAt, After: m.Attempt}
 	a.Name, a.Note = req.Name, importNote(m, req.Note)
@@ -195,7 +199,7 @@ func (j *job) commitImport(ctx context.Context, op *Operation, req ImportRequest
 	}
 	w, err := j.c.beginImported(ctx, a, m)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	defer w.Abort()
 	crashpoint.At(crashpoint.ImportBegun)
@@ -204,9 +208,9 @@ func (j *job) commitImport(ctx context.Context, op *Operation, req ImportRequest
 		err = j.writeImport(ctx, op, w, a, req.Archive)
 	}
 	if err != nil {
-		return 0, errors.Join(err, w.Fail(context.WithoutCancel(ctx), snapshot.Failure{Reason: snapshot.FailStore, Message: "import: " + err.Error()}))
+		return 0, "", errors.Join(err, w.Fail(context.WithoutCancel(ctx), snapshot.Failure{Reason: snapshot.FailStore, Message: "import: " + err.Error()}))
 	}
-	return w.ID(), nil
+	return w.ID(), a.Name, nil
 }
 
 func (c *Coordinator) beginImported(ctx context.Context, a snapshot.Attempt, m *snapshot.Manifest) (snapshot.Writer, error) {

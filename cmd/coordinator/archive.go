@@ -48,6 +48,11 @@ type found struct {
 // directory and one level below, by job and id. One that can't be read is an
 // error: what is skipped would look as if it weren't there.
 func archives(path string) ([]found, error) {
+	return archivesBut(path, func(_ string, err error) error { return err })
+}
+
+// archivesBut leaves out those that can't be read where bad gives no error.
+func archivesBut(path string, bad func(path string, err error) error) ([]found, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Usage, "give a file that was exported, or a directory of them", "archive")
@@ -70,7 +75,10 @@ func archives(path string) ([]found, error) {
 	for _, p := range paths {
 		a, err := openArchive(p)
 		if err != nil {
-			return nil, err
+			if err = bad(p, err); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		all = append(all, found{p, a.Manifest().Checkpoint, a.Manifest()})
 		_ = a.Close() // it was only read
@@ -184,8 +192,16 @@ func (a *app) checkpointImport(ctx *cli.Context) error {
 	return a.show(out, func(w io.Writer) {
 		for _, r := range out.Items {
 			showImport(w, r)
+			notNamed(w, r, ctx.String("name"))
 		}
 	})
+}
+
+// notNamed says that a name was asked for and not given.
+func notNamed(w io.Writer, r coordinator.ImportResult, name string) {
+	if r.Already && name != "" && name != r.Name {
+		fmt.Fprintf(w, "it is not named %s: what is there keeps its name, or has none\n", quoted(name))
+	}
 }
 
 // stopped tells what was done before an import of several failed.
@@ -199,7 +215,11 @@ func (a *app) stopped(done []coordinator.ImportResult, of int, at found, err err
 
 func showImport(w io.Writer, r coordinator.ImportResult) {
 	if r.Already {
-		fmt.Fprintf(w, "checkpoint %d of job %s is there already, as checkpoint %d of job %s\n", r.From.ID, quoted(r.From.Job), r.Checkpoint, quoted(r.Job))
+		as := ""
+		if r.Name != "" {
+			as = ", named " + quoted(r.Name)
+		}
+		fmt.Fprintf(w, "checkpoint %d of job %s is there already, as checkpoint %d of job %s%s\n", r.From.ID, quoted(r.From.Job), r.Checkpoint, quoted(r.Job), as)
 		return
 	}
 	fmt.Fprintf(w, "checkpoint %d of job %s (%s) imported as checkpoint %d of job %s: %s keys, %s elements\n",
@@ -262,11 +282,19 @@ func (a *app) verifyFrom(ctx *cli.Context) error {
 	if _, err := positional(ctx); err != nil {
 		return err
 	}
-	all, err := archives(ctx.String("from"))
+	out, bad := api.List[verified]{Items: []verified{}}, 0
+	all, err := archivesBut(ctx.String("from"), func(path string, err error) error {
+		if !errors.Is(err, snapshot.ErrCorrupt) {
+			return err
+		}
+		// Wherever the damage is: what can't even be opened is a finding too.
+		bad++
+		out.Items = append(out.Items, verified{File: path, Problems: []snapshot.Problem{{What: "file", Detail: err.Error()}}})
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	out, bad := api.List[verified]{Items: []verified{}}, 0
 	why := choices(all, ctx.String("from"))
 	for _, f := range all {
 		v, err := verifyFile(ctx.Context, f)
@@ -313,7 +341,7 @@ func showVerified(w io.Writer, v verified) {
 		}
 		return
 	}
-	fmt.Fprintf(w, "%s has %d problems:\n", quoted(v.File), len(v.Problems))
+	fmt.Fprintf(w, "%s has %s:\n", quoted(v.File), number(len(v.Problems), "problem"))
 	for _, p := range v.Problems {
 		fmt.Fprintf(w, "  %s: %s\n", quoted(p.What), quoted(p.Detail))
 	}
