@@ -118,9 +118,9 @@ var (
 )
 
 // TestNamesInTheArchitectureExist holds every test and every piece of code
-// that ARCHITECTURE.md names to the tree.
+// that ARCHITECTURE.md and the list of what was found name to the tree.
 func TestNamesInTheArchitectureExist(t *testing.T) {
-	n, doc := namesOf(t), readDoc(t, "ARCHITECTURE.md")
+	n, doc := namesOf(t), readDoc(t, "ARCHITECTURE.md")+readDoc(t, "internal/torture/FOUND.md")
 	require.NotRegexp(t, bare, doc, "a test is named with its folder")
 	tests, code := 0, 0
 	for _, m := range codeOf.FindAllStringSubmatch(doc, -1) {
