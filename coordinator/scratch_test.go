@@ -21,8 +21,6 @@ func TestWhoTakesOverRemovesTheScratchKeysOfDeadDrills(t *testing.T) {
 	w := drillWorld(t)
 	key := testJob("flights").Key()
 	token := w.job("flights").Leader.Token
-	// Terms that were before this store's first one.
-	w.srv.Do("HSET", key.Lease(), "token", "7", "until", "1", "holder", "dead", "host", "elsewhere")
 	before := w.digest()
 	scratch := func(id string) string { return drill.ScratchJob(key, id).Root() }
 	dead, deadToo, later, unknown := scratch("6-aabb"), scratch("7-ccdd"), scratch("9999-eeff"), scratch("0102030405")
@@ -35,6 +33,8 @@ func TestWhoTakesOverRemovesTheScratchKeysOfDeadDrills(t *testing.T) {
 		w.srv.Do("SADD", left, "x")
 	}
 	require.Less(t, token, uint64(7))
+	// Terms that were before this store's next one, which begins now.
+	w.srv.Do("HSET", key.Lease(), "token", "7", "until", "1", "holder", "dead", "host", "elsewhere")
 	require.Eventually(t, func() bool { return len(w.seen(EventScratchRemoved)) > 0 }, 20*time.Second, 10*time.Millisecond)
 	require.Equal(t, uint64(8), w.job("flights").Leader.Token)
 	require.Contains(t, w.seen(EventScratchRemoved)[0].Message, "1501 scratch keys")

@@ -69,9 +69,9 @@ func (a *app) checkpointCreate(ctx *cli.Context) error {
 		return err
 	}
 	out := taken{Checkpoint: *op.Checkpoint}
-	if out.Copies, err = a.copiesOf(ctx, c, out.Checkpoint); err != nil {
+	if out.Copies, err = a.copiesOf(ctx, c, out.Checkpoint); err != nil && ctx.Bool("wait-copies") {
 		return err
-	}
+	} // otherwise nothing is said of copies: the checkpoint is complete, and the coordinator may be stopping
 	if err := a.show(out, func(w io.Writer) {
 		showTaken(w, out.Checkpoint, ctx.Bool("verify-live"))
 		showCopied(w, out.Copies)

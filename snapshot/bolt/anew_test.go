@@ -24,7 +24,6 @@ func ruins(t *testing.T) map[string][]byte {
 		"the first byte":    good[:1],
 		"the first page":    good[:page],
 		"the meta pages":    good[:2*page],
-		"three pages":       good[:3*page],
 		"zeros":             make([]byte, len(good)),
 		"a page of zeros":   make([]byte, page),
 		"noise":             noise,
