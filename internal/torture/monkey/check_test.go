@@ -166,6 +166,7 @@ func (r *rig) checkStore(f *facts, l *look, floor positions) []witness.Finding {
 		switch {
 		case known && was != p:
 			out = append(out, witness.Finding{Invariant: "I1", Text: fmt.Sprintf("checkpoint %d was at %v and is at %v", c.ID, was, p)})
+		case !known && f.damaged && c.ID <= r.book.newest: // removed before, and found again by the salvage
 		case !known && p.behind(floor) != "" && c.Trigger != "import":
 			out = append(out, witness.Finding{Invariant: "I5", Text: fmt.Sprintf("checkpoint %d is older than what was safe before: %s", c.ID, p.behind(floor))})
 		}
@@ -188,6 +189,9 @@ func (r *rig) expectGone(f *facts, l *look) {
 	is := map[uint64]bool{}
 	for _, c := range l.rows {
 		is[c.ID] = true
+	}
+	if f.damaged {
+		r.book.journal.Salvaged()
 	}
 	if f.damaged || f.removed {
 		for id := range r.book.rows {

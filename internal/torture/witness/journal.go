@@ -21,6 +21,7 @@ type Journal struct {
 	floors    []floor
 	lostAt    uint64 // greatest id when state was lost and not yet restored
 	isLost    bool
+	salvaged  bool // since the last look
 }
 
 // floor says that from an id on the state's position is at least that.
@@ -76,6 +77,15 @@ func (j *Journal) NewStore() {
 	j.rows = map[uint64]Checkpoint{}
 }
 
+// Salvaged says that the store file was damaged and made anew of what was whole
+// in it: what was listed need not be there, and what had been removed since may
+// be there again, since its pages were.
+func (j *Journal) Salvaged() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.salvaged = true
+}
+
 // Listed takes the history as a look at the store shows it, of all states and
 // in the order of ids, and last, the greatest id that the store says the job
 // ever had (0: it doesn't tell). It judges I10 (ids only grow, also over
@@ -95,7 +105,7 @@ func (j *Journal) Listed(all []Checkpoint, last uint64) []Finding {
 		now[c.ID] = c
 		if old, known := j.rows[c.ID]; known {
 			f.changed(old, c)
-		} else if c.ID <= j.greatest {
+		} else if c.ID <= j.greatest && !(j.salvaged && c.State == stateCompleted) {
 			f.add("I10", "id %d is new, and %d was there before", c.ID, j.greatest)
 		}
 		top = max(top, c.ID)
@@ -103,9 +113,11 @@ func (j *Journal) Listed(all []Checkpoint, last uint64) []Finding {
 	if last > 0 && last < top {
 		f.add("I10", "the store says that the greatest id ever was %d, and %d was seen", last, top)
 	}
-	j.gone(&f, now)
+	if !j.salvaged {
+		j.gone(&f, now)
+	}
 	f.epochs(all)
-	j.rows, j.greatest = now, max(top, last)
+	j.rows, j.greatest, j.salvaged = now, max(top, last), false
 	return j.keep(f)
 }
 

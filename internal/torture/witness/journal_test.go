@@ -212,3 +212,12 @@ func TestAFileThatIsNoStoreIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left, "its copy is removed")
 }
+
+func TestWhatASalvageFindsAgainIsNoNewID(t *testing.T) {
+	j := NewJournal()
+	require.Empty(t, j.Listed(rows(4, 6), 6))
+	j.Salvaged()
+	require.Empty(t, j.Listed(rows(4, 5), 6), "6 was lost, 5 had been removed")
+	requireFound(t, "I10", "id 3 is new, and 6 was there before", j.Listed(rows(3, 4, 5), 6))
+	requireFound(t, "I6", "checkpoint 5, the newest restorable one, is gone", j.Listed(rows(3, 4), 6))
+}
