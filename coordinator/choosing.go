@@ -42,6 +42,9 @@ func ChooseArchive(all []*snapshot.Manifest, live *archive.Live) ArchiveChoice {
 	for i := range all {
 		order[i] = i
 	}
+	if live != nil && anotherHistory(all, *live) {
+		live = nil
+	}
 	if live != nil && !slices.ContainsFunc(all, func(m *snapshot.Manifest) bool { return m.Checkpoint.ID > live.Newest || m.Checkpoint.ID <= live.Base }) {
 		live = nil // nothing of what it speaks of is there
 	}
@@ -65,6 +68,23 @@ func ChooseArchive(all []*snapshot.Manifest, live *archive.Live) ArchiveChoice {
 		c.Passed[order[i]] = whyPassed(all[order[i]], live)
 	}
 	return c
+}
+
+// anotherHistory reports whether what a folder says was written of checkpoints
+// before those that are there: one has the id of what was put in place, and none
+// is that one.
+func anotherHistory(all []*snapshot.Manifest, live archive.Live) bool {
+	id := false
+	for _, m := range all {
+		if m.Checkpoint.ID != live.Base {
+			continue
+		}
+		if archive.Fingerprint(m) == live.Cut {
+			return false
+		}
+		id = true
+	}
+	return id
 }
 
 // lineOf are the archives of the live branch, best first; order is oldest first.

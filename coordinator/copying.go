@@ -120,7 +120,7 @@ func (c *Coordinator) wakeCopies(kind EventKind) {
 		return
 	}
 	switch kind {
-	case EventCheckpointCompleted, EventRescaleCompleted, EventRestoreCompleted, EventRecovered, EventCheckpointImported, EventResumed,
+	case EventCheckpointCompleted, EventRescaleCompleted, EventRestoreCompleted, EventRecovered, EventLeading, EventCheckpointImported, EventResumed,
 		EventStateLost: // what others have copied is named to who is to restore it
 		c.copies.Wake()
 	}

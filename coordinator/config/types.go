@@ -229,7 +229,7 @@ func (c Checkpoint) SelfCheck() int {
 
 // Retention says how many checkpoints are kept, and for how long.
 type Retention struct {
-	Keep   int      `yaml:"keep" json:"keep,omitempty" minimum:"1" doc:"How many completed checkpoints are kept, 5 when left out"`
+	Keep   int      `yaml:"keep" json:"keep,omitempty" minimum:"1" doc:"How many completed checkpoints are kept, 5 when left out; savepoints, pinned and imported ones don't count, and stay until they are deleted"`
 	MaxAge Duration `yaml:"maxAge" json:"maxAge,omitempty" doc:"How long checkpoints are kept; no limit when left out"` // 0 for no limit
 }
 

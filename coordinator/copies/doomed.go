@@ -58,6 +58,7 @@ func (d *dir) removeDoomed(ctx context.Context) error {
 			return fmt.Errorf("remove the copy of checkpoint %d of job %q, which was deleted: %w", r.ID, r.Job, err)
 		}
 		crashpoint.At(crashpoint.CopyRemoved)
+		d.removeLive(name)
 		if err := d.replaced(ctx, name); err != nil {
 			return err
 		}

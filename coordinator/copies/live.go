@@ -80,6 +80,18 @@ func (d *dir) liveOf(job string, f Flip) (archive.Live, string, bool) {
 	return l, filepath.Dir(name), true
 }
 
+// removeLive removes what says which checkpoint is live where the copy that was
+// just removed was the last: it must not speak of later ones. Best effort: who
+// reads it compares the cut.
+func (d *dir) removeLive(name string) {
+	d.mu.Lock()
+	n := len(d.folders[filepath.Dir(name)].files)
+	d.mu.Unlock()
+	if n == 1 {
+		_ = d.k.o.Disk.Remove(filepath.Join(d.path, filepath.Dir(name), archive.LiveFile))
+	}
+}
+
 // Lost are the copies in one folder of a job that the store has nothing of.
 type Lost struct {
 	Folder string
