@@ -62,12 +62,12 @@ func kept(t *testing.T, r *redistest.Server) map[string]string {
 func TestAStoppedLeaderStepsDown(t *testing.T) {
 	r := startRedis(t)
 	put(t, r.URL(), "flights", 130, "v")
-	a := beside(t, r, filepath.Join(t.TempDir(), "a.db"), "1s")
+	a := beside(t, r, filepath.Join(t.TempDir(), "a.db"), "2s")
 	a.health("flights", "ok")
 	a.ok("checkpoint", "create", "flights")
 	require.Contains(t, a.ok("job", "show", "flights"), "this coordinator")
 	require.Contains(t, a.ok("job", "list"), "me")
-	b := beside(t, r, filepath.Join(t.TempDir(), "b.db"), "1s")
+	b := beside(t, r, filepath.Join(t.TempDir(), "b.db"), "2s")
 	b.health("flights", "standby")
 	require.Equal(t, a.leader()["id"], b.leader()["id"])
 	require.Equal(t, a.addr, b.leader()["address"])
@@ -89,7 +89,10 @@ func TestAStoppedLeaderStepsDown(t *testing.T) {
 	a.signal(syscall.SIGCONT)
 	a.line(`"event":"deposed"`)
 	a.health("flights", "standby")
-	require.Equal(t, b.leader()["id"], a.leader()["id"])
+	require.Eventually(t, func() bool {
+		id := b.leader()["id"]
+		return id != nil && id == a.leader()["id"]
+	}, 20*time.Second, 20*time.Millisecond)
 	require.Equal(t, fault.Refused, a.refused(exitRefused, "checkpoint", "create", "flights").Code)
 	require.Equal(t, exitRefused, a.run("restore", "flights", "--yes").code)
 	require.True(t, maps.Equal(before, kept(t, r)), "it has written nothing")

@@ -3,6 +3,7 @@ package monkey
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -206,6 +207,12 @@ func (r *rig) expectGone(f *facts, l *look) {
 // checkSecond judges the store of the second coordinator, which has stopped.
 func (r *rig) checkSecond(f *facts) []witness.Finding {
 	if !f.second || f.anew {
+		return nil
+	}
+	if f.misled { // it came when all was gone, and knew of nothing: its store is thrown away
+		if err := os.RemoveAll(r.b.store); err != nil {
+			return []witness.Finding{{Invariant: "I1", Text: err.Error()}}
+		}
 		return nil
 	}
 	rows, last, states, err := r.read(r.b.store)

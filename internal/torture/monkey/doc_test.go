@@ -61,10 +61,17 @@ func TestMain(m *testing.M) {
 	}))
 }
 
+// gateSeed is the short form's: the gate draws the same faults each time, and
+// what is new is for the long runs to find.
+const gateSeed = 4242
+
 // runSeed is what the run's draws come from, printed so that it can be repeated.
 func runSeed(t *testing.T) uint64 {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
+	if os.Getenv("TORTURE") == "" {
+		seed = gateSeed
+	}
 	if text := os.Getenv("KEYFRAME_SEED"); text != "" {
 		var err error
 		seed, err = strconv.ParseUint(text, 10, 64)

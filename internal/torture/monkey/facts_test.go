@@ -19,6 +19,7 @@ type facts struct {
 	damaged  bool     // the store's file was damaged
 	removed  bool     // the store's file was removed
 	second   bool     // the second coordinator ran, and may have led
+	misled   bool     // it took what lay there after a loss for a new job
 	restored bool     // and restored
 	anew     bool     // nothing was left, and the job has begun anew
 	acts     []string // what the operator had to do

@@ -150,6 +150,9 @@ func (r *rig) beginAnew(f *facts) error {
 // help does what an operator is told to do, once the coordinator says that it
 // needs one, and what was done explains it.
 func (r *rig) help(f *facts, j jobView) bool {
+	if f.isLost() && f.second && j.Operation == nil && (j.Health.State == "foreign" || strings.Contains(j.Health.Message, "nothing is restored by itself")) {
+		return r.operatorRestores(f, j.Health.State)
+	}
 	if j.Recovery == nil || j.Operation != nil {
 		return false
 	}
@@ -158,6 +161,25 @@ func (r *rig) help(f *facts, j jobView) bool {
 		f.note(func(f *facts) { f.removed = true })
 		_ = r.a.run(patience, "job", "adopt", jobName, "--yes") // its effect is looked at
 	}
+	return false
+}
+
+// operatorRestores chooses between two histories: the state was lost while a
+// second coordinator led, so that the newest checkpoint is in its store, or what
+// lies there is what that one took for a new job. It has gone; the first one's
+// newest is put in place.
+func (r *rig) operatorRestores(f *facts, state string) bool {
+	history, err := r.a.history()
+	id := newest(history)
+	if err != nil || id == 0 {
+		return false
+	}
+	r.operator(f, "restore by hand, "+state)
+	f.note(func(f *facts) {
+		f.targets = append(f.targets, id)
+		f.misled = f.misled || state == "foreign"
+	})
+	_ = r.a.run(patience, "restore", jobName, "--checkpoint", strconv.FormatUint(id, 10), "--yes") // its effect is looked at
 	return false
 }
 
