@@ -178,8 +178,15 @@ func (j *job) afterOthers(ctx context.Context) error {
 	}
 	j.mu.Lock()
 	history, epoch, name := j.newest.id != 0, max(j.flip.Epoch, j.newest.epoch), j.spec.Name
+	own := j.newest.incarnation
 	j.mu.Unlock()
 	if !history || g.Record.Epoch <= epoch {
+		return nil
+	}
+	// What is restored keeps the job's incarnation. Another one was begun, by a
+	// coordinator that knew of nothing, over what was left of lost state, or by a
+	// person's wish: that is for the guard to tell (I5).
+	if own != "" && g.Record.Incarnation != own {
 		return nil
 	}
 	return errors.Join(j.c.dropUndo(ctx, name), j.keepLineage(ctx, 0, g.Record.Epoch))

@@ -1,9 +1,13 @@
 package coordinator
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"keyframe/internal/redistest"
 )
 
 // TestI5AStandbyDoesNotAdoptWhatIsLeftOfALoss: the lease goes with the state,
@@ -78,4 +82,25 @@ func (w *world) lookAt(t *testing.T, name string) {
 	if err != nil {
 		require.ErrorContains(t, err, "led by")
 	}
+}
+
+// TestI5WhatAnotherCoordinatorTookForANewJobIsForeign: its store was empty, and
+// all that workers had written since a loss lay there. That its term and its
+// epoch are newer doesn't make it the job's state.
+func TestI5WhatAnotherCoordinatorTookForANewJobIsForeign(t *testing.T) {
+	srv := redistest.Start(t)
+	w := newLeaser(t, srv, srv.URL(), nil)
+	w.put("v")
+	_, err := w.c.Apply(context.Background(), testJob("flights"))
+	require.NoError(t, err)
+	w.is(HealthOK)
+	w.checkpoint("flights")
+	key := testJob("flights").Key()
+	srv.Do("EVAL", `redis.call('HSET', KEYS[1], 'incarnation', 'begun anew', 'epoch', '9')
+		return redis.call('HSET', KEYS[2], 'token', '7', 'until', '1', 'holder', 'gone', 'host', 'elsewhere')`, 2, key.Record(), key.Lease())
+	require.Eventually(t, func() bool {
+		j := w.job("flights")
+		return j.Leader != nil && j.Leader.Me && j.Leader.Token == 8 && j.Health.State == HealthForeign
+	}, 20*time.Second, time.Millisecond)
+	require.Len(t, w.history("flights"), 1)
 }
