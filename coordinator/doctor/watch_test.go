@@ -34,7 +34,7 @@ func TestAJobThatNobodyWritesIsFound(t *testing.T) {
 	client := c.srv.Client()
 	tracking := storeOf(t, redis.Config{URL: c.srv.URL(), Tracking: redis.TrackFields})
 	require.NoError(t, tracking.StartTracking())
-	require.Eventually(t, func() bool { return infoOf(t, client, "replication", "connected_slaves") == "1" }, 10*time.Second, 5*time.Millisecond)
+	require.NoError(t, tracking.AwaitTracking(t.Context()))
 
 	t.Run("no key was used", func(t *testing.T) {
 		p := admit(t, c.store, "still")

@@ -17,8 +17,7 @@ import (
 func follower(t *testing.T, c clinic) *redis.Backend {
 	b := storeOf(t, redis.Config{URL: c.srv.URL(), Tracking: redis.TrackFields})
 	require.NoError(t, b.StartTracking())
-	client := c.srv.Client()
-	require.Eventually(t, func() bool { return infoOf(t, client, "replication", "connected_slaves") == "1" }, 10*time.Second, 5*time.Millisecond)
+	require.NoError(t, b.AwaitTracking(t.Context()))
 	return b
 }
 
